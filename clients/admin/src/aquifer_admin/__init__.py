@@ -1,0 +1,1 @@
+"""The aquifer command: topics, segments, partitions, status."""

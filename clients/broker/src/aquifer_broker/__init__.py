@@ -1,0 +1,1 @@
+"""Kafka-protocol broker node with tiered storage."""

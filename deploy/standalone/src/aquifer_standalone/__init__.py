@@ -1,0 +1,1 @@
+"""One-command Aquifer on a bare machine: every process supervised on loopback."""

@@ -1,0 +1,1 @@
+"""Vocabulary, log formats and abstract roles of tiered storage; no I/O."""

@@ -1,0 +1,1 @@
+"""gRPC plumbing of both sides: servers, channels, deadlines, errors, telemetry."""

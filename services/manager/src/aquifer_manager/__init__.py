@@ -1,0 +1,1 @@
+"""RemoteLogManager service: copies, expires and answers tiered fetches."""

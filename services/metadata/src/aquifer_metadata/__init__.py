@@ -1,0 +1,1 @@
+"""RemoteLogMetadataManager service: which segments exist, in PostgreSQL."""

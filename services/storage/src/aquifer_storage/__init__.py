@@ -1,0 +1,1 @@
+"""RemoteStorageManager service: segment bytes in an S3 store."""
