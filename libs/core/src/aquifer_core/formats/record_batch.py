@@ -319,7 +319,8 @@ def _read_header(view: memoryview, position: int) -> tuple[int, ...] | None:
     """Return the header at a position, or none when the batch is not complete."""
     available = len(view) - position
     if available < BATCH_HEADER_BYTES:
-        return _refuse_short(view, position, available)
+        _refuse_short(view, position, available)
+        return None
     header = _HEADER.unpack_from(view, position)
     length = header[1]
     if length < _MIN_STORED_LENGTH:
