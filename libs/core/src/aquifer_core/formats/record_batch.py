@@ -9,6 +9,7 @@ from aquifer_core.errors import CorruptRecordError
 from aquifer_core.formats.checksum import Buffer, crc32c
 
 __all__ = [
+    "BATCH_HEADER",
     "BATCH_HEADER_BYTES",
     "LOG_OVERHEAD_BYTES",
     "CompressionCodec",
@@ -26,7 +27,7 @@ LOG_OVERHEAD_BYTES: Final = 12
 BATCH_HEADER_BYTES: Final = 61
 MAGIC: Final = 2
 
-_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+BATCH_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _PREFIX: Final = struct.Struct(">qiib")
 _LENGTH: Final = struct.Struct(">i")
 _LONG: Final = struct.Struct(">q")
@@ -321,7 +322,7 @@ def _read_header(view: memoryview, position: int) -> tuple[int, ...] | None:
     if available < BATCH_HEADER_BYTES:
         _refuse_short(view, position, available)
         return None
-    header = _HEADER.unpack_from(view, position)
+    header = BATCH_HEADER.unpack_from(view, position)
     length = header[1]
     if length < _MIN_STORED_LENGTH:
         raise CorruptRecordError(f"batch length {length} at position {position} is too small")
