@@ -2,7 +2,12 @@
 
 from typing import ClassVar
 
-from aquifer_core.errors import ErrorReason, InvalidRequestError, PreconditionError, UnavailableError
+from aquifer_core.errors import (
+    ErrorReason,
+    InvalidRequestError,
+    PreconditionError,
+    UnavailableError,
+)
 
 
 class RecordTooLargeError(InvalidRequestError):

@@ -49,11 +49,13 @@ class PartitionLog:
     @property
     def highest_offset_in_remote_storage(self) -> int:
         """-1: none."""
+
     @property
     def size_bytes(self) -> int: ...
     @property
     def tiering_enabled(self) -> bool:
         """remote.storage.enable of the topic, and not compacted."""
+
     @property
     def leader_epochs(self): ...  # aquifer_core.leader_epoch.LeaderEpochCache
     @property
