@@ -1,0 +1,460 @@
+"""Every key of `server.properties` that this broker knows."""
+
+from typing import Final
+
+from aquifer_broker.config.definitions import (
+    INT_MAX,
+    LONG_MAX,
+    ConfigType,
+    Definition,
+    at_least,
+    between,
+    define,
+    not_empty,
+    one_of,
+)
+from aquifer_broker.config.remote_keys import REMOTE_DEFINITIONS
+
+__all__ = ["BROKER_DEFINITIONS", "DEFINITIONS_BY_NAME"]
+
+_B, _S, _I, _L, _LIST = (
+    ConfigType.BOOLEAN,
+    ConfigType.STRING,
+    ConfigType.INT,
+    ConfigType.LONG,
+    ConfigType.LIST,
+)
+
+
+_NODE: Final = (
+    define(
+        "node.id",
+        _I,
+        None,
+        "Id of this broker, unique in the cluster. Mandatory.",
+        aliases=("broker.id",),
+        validator=at_least(0),
+    ),
+    define(
+        "broker.rack", _S, None, "Rack of this broker, told to clients and used to spread replicas."
+    ),
+    define(
+        "listeners",
+        _LIST,
+        ("PLAINTEXT://:9092",),
+        "Listeners as NAME://host:port; an empty host means all interfaces, port 0 any free one.",
+        validator=not_empty,
+    ),
+    define(
+        "advertised.listeners", _LIST, (), "Listeners as clients reach them; unset: as `listeners`."
+    ),
+    define(
+        "listener.security.protocol.map",
+        _LIST,
+        (),
+        "NAME:PROTOCOL pairs; a listener named PLAINTEXT or SSL needs none.",
+    ),
+    define(
+        "ssl.keystore.location",
+        _S,
+        None,
+        "PEM file with the private key and certificate chain of SSL listeners.",
+    ),
+    define("ssl.key.password", _S, None, "Password of the private key.", sensitive=True),
+    define(
+        "ssl.truststore.location",
+        _S,
+        None,
+        "PEM file with the certificates that client certificates are checked against.",
+    ),
+    define(
+        "ssl.client.auth",
+        _S,
+        "none",
+        "Whether clients must show a certificate.",
+        validator=one_of("none", "requested", "required"),
+    ),
+    define(
+        "socket.request.max.bytes",
+        _I,
+        104_857_600,
+        "Largest request accepted; a larger one closes the connection.",
+        validator=at_least(1),
+    ),
+    define(
+        "queued.max.request.bytes",
+        _L,
+        268_435_456,
+        "Bytes of requests in memory at once; sockets are not read beyond.",
+        validator=at_least(1),
+    ),
+    define(
+        "max.connections",
+        _I,
+        INT_MAX,
+        "Connections accepted at once per listener.",
+        validator=at_least(1),
+    ),
+    define(
+        "connections.max.idle.ms",
+        _L,
+        600_000,
+        "Idle connections are closed after this time.",
+        validator=at_least(1),
+    ),
+    define(
+        "fetch.max.bytes",
+        _I,
+        57_671_680,
+        "Most bytes of records in one fetch response.",
+        validator=at_least(1024),
+    ),
+    define(
+        "request.timeout.ms",
+        _I,
+        30_000,
+        "Deadline of calls to other parts of the cluster.",
+        validator=at_least(1),
+    ),
+)
+
+_TOPICS: Final = (
+    define(
+        "num.partitions",
+        _I,
+        1,
+        "Partitions of a topic created without a number.",
+        validator=at_least(1),
+    ),
+    define(
+        "default.replication.factor",
+        _I,
+        1,
+        "Replicas of a topic created without a number.",
+        validator=between(1, 32_767),
+    ),
+    define(
+        "auto.create.topics.enable",
+        _B,
+        True,
+        "Whether asking for the metadata of an unknown topic creates it.",
+    ),
+    define("delete.topic.enable", _B, True, "Whether topics can be deleted."),
+    define(
+        "min.insync.replicas",
+        _I,
+        1,
+        "Replicas that must have a record before a producer with acks=all is answered.",
+        validator=at_least(1),
+        dynamic=True,
+    ),
+    define(
+        "compression.type",
+        _S,
+        "producer",
+        "Codec of stored records; batches are stored as the producer made them.",
+        validator=one_of("producer"),
+    ),
+)
+
+_LOG: Final = (
+    define(
+        "log.dirs",
+        _LIST,
+        ("/tmp/kafka-logs",),
+        "Directories of the logs, separated by commas.",
+        aliases=("log.dir",),
+        validator=not_empty,
+    ),
+    define(
+        "log.segment.bytes",
+        _I,
+        1 << 30,
+        "Size at which a segment is rolled.",
+        validator=at_least(14),
+        dynamic=True,
+    ),
+    define(
+        "log.roll.ms",
+        _L,
+        None,
+        "Age at which a segment is rolled; unset: log.roll.hours.",
+        validator=at_least(1),
+        dynamic=True,
+    ),
+    define(
+        "log.roll.hours",
+        _I,
+        168,
+        "Age in hours at which a segment is rolled.",
+        validator=at_least(1),
+    ),
+    define(
+        "log.roll.jitter.ms",
+        _L,
+        None,
+        "Largest random amount taken off the roll age.",
+        validator=at_least(0),
+        dynamic=True,
+    ),
+    define(
+        "log.roll.jitter.hours", _I, 0, "As log.roll.jitter.ms, in hours.", validator=at_least(0)
+    ),
+    define(
+        "log.index.size.max.bytes",
+        _I,
+        10 << 20,
+        "Size at which an index is full and its segment is rolled.",
+        validator=at_least(4),
+        dynamic=True,
+    ),
+    define(
+        "log.index.interval.bytes",
+        _I,
+        4096,
+        "Bytes of log between two index entries.",
+        validator=at_least(0),
+        dynamic=True,
+    ),
+    define(
+        "log.retention.ms",
+        _L,
+        None,
+        "Total retention time, -1 for unlimited; unset: log.retention.minutes.",
+        validator=at_least(-1),
+        dynamic=True,
+    ),
+    define(
+        "log.retention.minutes",
+        _I,
+        None,
+        "As log.retention.ms, in minutes; unset: log.retention.hours.",
+        validator=at_least(-1),
+    ),
+    define(
+        "log.retention.hours", _I, 168, "As log.retention.ms, in hours.", validator=at_least(-1)
+    ),
+    define(
+        "log.retention.bytes",
+        _L,
+        -1,
+        "Total retention size of a partition, -1 for unlimited.",
+        validator=at_least(-1),
+        dynamic=True,
+    ),
+    define(
+        "log.retention.check.interval.ms",
+        _L,
+        300_000,
+        "Time between two retention passes.",
+        validator=at_least(1),
+    ),
+    define("log.cleanup.policy", _LIST, ("delete",), "delete, compact or both.", dynamic=True),
+    define(
+        "log.message.timestamp.type",
+        _S,
+        "CreateTime",
+        "Who sets timestamps.",
+        validator=one_of("CreateTime", "LogAppendTime"),
+        dynamic=True,
+    ),
+    define(
+        "log.message.timestamp.before.max.ms",
+        _L,
+        LONG_MAX,
+        "How far a timestamp may lie in the past.",
+        validator=at_least(0),
+        dynamic=True,
+    ),
+    define(
+        "log.message.timestamp.after.max.ms",
+        _L,
+        3_600_000,
+        "How far a timestamp may lie in the future.",
+        validator=at_least(0),
+        dynamic=True,
+    ),
+    define(
+        "log.flush.interval.messages",
+        _L,
+        LONG_MAX,
+        "Records after which a log is flushed to disk.",
+        validator=at_least(1),
+        dynamic=True,
+    ),
+    define(
+        "log.flush.interval.ms",
+        _L,
+        None,
+        "Time after which a log is flushed to disk; unset: left to the operating system.",
+        validator=at_least(0),
+        dynamic=True,
+    ),
+    define(
+        "log.flush.scheduler.interval.ms",
+        _L,
+        LONG_MAX,
+        "Time between two looks for logs to flush.",
+        validator=at_least(1),
+    ),
+    define(
+        "log.flush.offset.checkpoint.interval.ms",
+        _I,
+        60_000,
+        "Time between two writes of the recovery checkpoints.",
+        validator=at_least(1),
+    ),
+    define(
+        "log.segment.delete.delay.ms",
+        _L,
+        60_000,
+        "Time between dropping a segment and deleting its files.",
+        validator=at_least(0),
+        dynamic=True,
+    ),
+    define(
+        "message.max.bytes",
+        _I,
+        1_048_588,
+        "Largest record batch.",
+        validator=at_least(0),
+        dynamic=True,
+    ),
+    define(
+        "num.recovery.threads.per.data.dir",
+        _I,
+        2,
+        "Logs recovered at once per directory after a crash.",
+        validator=at_least(1),
+    ),
+    define(
+        "producer.id.expiration.ms",
+        _I,
+        86_400_000,
+        "Time after which the state of a silent producer is forgotten.",
+        validator=at_least(1),
+    ),
+)
+
+_GROUPS: Final = (
+    define(
+        "group.min.session.timeout.ms",
+        _I,
+        6_000,
+        "Shortest session timeout a consumer may ask for.",
+        validator=at_least(0),
+    ),
+    define(
+        "group.max.session.timeout.ms",
+        _I,
+        1_800_000,
+        "Longest session timeout a consumer may ask for.",
+        validator=at_least(0),
+    ),
+    define(
+        "group.initial.rebalance.delay.ms",
+        _I,
+        3_000,
+        "Time a new group waits for more members before its first generation.",
+        validator=at_least(0),
+    ),
+    define("group.max.size", _I, INT_MAX, "Members of a group.", validator=at_least(1)),
+    define(
+        "offset.metadata.max.bytes",
+        _I,
+        4_096,
+        "Longest text that may be committed with an offset.",
+        validator=at_least(0),
+    ),
+    define(
+        "offsets.retention.minutes",
+        _I,
+        10_080,
+        "Offsets of a group are deleted when it was empty and idle for this time.",
+        validator=at_least(1),
+    ),
+    define(
+        "offsets.retention.check.interval.ms",
+        _L,
+        600_000,
+        "Time between two looks for expired offsets.",
+        validator=at_least(1),
+    ),
+)
+
+_AQUIFER: Final = (
+    define(
+        "aquifer.metadata.endpoints",
+        _LIST,
+        (),
+        "host:port of the metadata service's replicas. Mandatory.",
+        validator=not_empty,
+    ),
+    define(
+        "aquifer.manager.endpoints",
+        _LIST,
+        (),
+        "host:port of the manager's replicas; mandatory when remote storage is enabled.",
+    ),
+    define(
+        "aquifer.broker.log.service.listener",
+        _S,
+        "127.0.0.1:0",
+        "host:port on which BrokerLogService is served to the manager.",
+    ),
+    define(
+        "aquifer.broker.log.service.advertised",
+        _S,
+        None,
+        "host:port as the manager reaches BrokerLogService; unset: the listener.",
+    ),
+    define(
+        "aquifer.remote.fetch.path",
+        _S,
+        "manager",
+        "Whether tiered reads go through the manager or, planned by it, directly to storage.",
+        validator=one_of("manager", "direct"),
+    ),
+    define(
+        "aquifer.response.max.bytes",
+        _L,
+        536_870_912,
+        "Bytes of fetched records held for clients at once; beyond, fetches get less.",
+        validator=at_least(1_048_576),
+    ),
+    define(
+        "aquifer.telemetry.endpoint",
+        _S,
+        None,
+        "OTLP endpoint for traces and metrics; unset: none are sent.",
+    ),
+    define(
+        "aquifer.log.format",
+        _S,
+        "console",
+        "Form of the process's log lines.",
+        validator=one_of("console", "json"),
+    ),
+    define(
+        "aquifer.log.level",
+        _S,
+        "info",
+        "Least level of the process's log lines.",
+        validator=one_of("debug", "info", "warning", "error"),
+    ),
+)
+
+BROKER_DEFINITIONS: Final[tuple[Definition, ...]] = (
+    *_NODE,
+    *_TOPICS,
+    *_LOG,
+    *_GROUPS,
+    *REMOTE_DEFINITIONS,
+    *_AQUIFER,
+)
+"""In the order of the generated reference."""
+
+DEFINITIONS_BY_NAME: Final = {
+    name: each for each in BROKER_DEFINITIONS for name in (each.name, *each.aliases)
+}
+"""By name and alias."""

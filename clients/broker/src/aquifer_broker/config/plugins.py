@@ -1,0 +1,47 @@
+"""Loads the implementations of roles that are named by dotted paths (SR-2, SR-3)."""
+
+import importlib
+from typing import TypeVar
+
+from aquifer_core.errors import InvalidConfigurationError
+
+__all__ = ["load_role"]
+
+Role = TypeVar("Role")
+
+
+def load_role(key: str, path: str | None, role: type[Role]) -> type[Role]:
+    """Imports `package.module.Class` and checks that it implements a role.
+
+    Raises:
+        InvalidConfigurationError: the key is missing, the class cannot be imported (with the cause), or it is something else.
+    """
+    if not path:
+        raise InvalidConfigurationError(
+            f"{key} is missing: it is mandatory when remote.log.storage.enable=true; give the dotted"
+            f" path of a {role.__name__}",
+            metadata={"key": key, "value": ""},
+        )
+    found = _import(key, path)
+    if not (isinstance(found, type) and issubclass(found, role)):
+        raise InvalidConfigurationError(
+            f"{key}={path!r} is not a {role.__name__}: give a class that derives from"
+            f" {role.__module__}.{role.__qualname__}",
+            metadata={"key": key, "value": path},
+        )
+    return found
+
+
+def _import(key: str, path: str) -> object:
+    module_name, _, class_name = path.rpartition(".")
+    try:
+        if not module_name:
+            raise ImportError("a dotted path has a module and a class")
+        return getattr(importlib.import_module(module_name), class_name)
+    except Exception as error:  # a plugin's module may raise anything while it is imported
+        cause = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InvalidConfigurationError(
+            f"{key}={path!r} cannot be imported ({cause}): install the distribution that has it, or"
+            " correct the path",
+            metadata={"key": key, "value": path},
+        ) from error

@@ -1,0 +1,1 @@
+"""Kafka protocol over sockets: framing, connection state, version table, dispatch."""
