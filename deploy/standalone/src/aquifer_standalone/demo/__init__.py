@@ -1,0 +1,1 @@
+"""The main job, shown end to end with unmodified Kafka clients."""
