@@ -2,14 +2,31 @@
 
 import struct
 from collections.abc import Iterator
-from enum import IntEnum
 from typing import Final
 
 from aquifer_core.errors import CorruptRecordError
+from aquifer_core.formats.batch_layout import (
+    ATTRIBUTES_POSITION,
+    BATCH_HEADER,
+    BATCH_HEADER_BYTES,
+    BATCH_PREFIX,
+    CODEC_MASK,
+    CONTROL_MASK,
+    CRC_POSITION,
+    DELETE_HORIZON_MASK,
+    LEADER_EPOCH_POSITION,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    MAX_TIMESTAMP_POSITION,
+    MIN_STORED_LENGTH,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+    CompressionCodec,
+    TimestampType,
+)
 from aquifer_core.formats.checksum import Buffer, crc32c
 
 __all__ = [
-    "BATCH_HEADER",
     "BATCH_HEADER_BYTES",
     "LOG_OVERHEAD_BYTES",
     "CompressionCodec",
@@ -22,51 +39,13 @@ __all__ = [
     "validate_crc",
 ]
 
-LOG_OVERHEAD_BYTES: Final = 12
-"""Base offset and batch length: what `batchLength` does not count."""
-BATCH_HEADER_BYTES: Final = 61
-MAGIC: Final = 2
-
-BATCH_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
-_PREFIX: Final = struct.Struct(">qiib")
 _LENGTH: Final = struct.Struct(">i")
 _LONG: Final = struct.Struct(">q")
 _INT: Final = struct.Struct(">i")
 _SHORT: Final = struct.Struct(">h")
 _CRC: Final = struct.Struct(">I")
 
-_MIN_STORED_LENGTH: Final = 14
-_LEADER_EPOCH_POSITION: Final = 12
-_CRC_POSITION: Final = 17
-_ATTRIBUTES_POSITION: Final = 21
-_MAX_TIMESTAMP_POSITION: Final = 35
-
-CODEC_MASK: Final = 0x07
-TIMESTAMP_TYPE_MASK: Final = 0x08
-TRANSACTIONAL_MASK: Final = 0x10
-CONTROL_MASK: Final = 0x20
-DELETE_HORIZON_MASK: Final = 0x40
-
 _MAX_SEQUENCE: Final = 0x7FFFFFFF
-
-
-class CompressionCodec(IntEnum):
-    """Codec of the records of a batch; the values are Kafka's."""
-
-    NONE = 0
-    GZIP = 1
-    SNAPPY = 2
-    LZ4 = 3
-    ZSTD = 4
-
-
-class TimestampType(IntEnum):
-    """Who set the timestamps of a batch; the values are Kafka's."""
-
-    CREATE_TIME = 0
-    LOG_APPEND_TIME = 1
-
-
 _CODECS: Final = tuple(CompressionCodec)
 
 
@@ -258,9 +237,9 @@ def complete_batches_size(buffer: Buffer, position: int = 0) -> int:
     """
     total = len(buffer)
     current = position
-    while current + _PREFIX.size <= total:
+    while current + BATCH_PREFIX.size <= total:
         (length,) = _LENGTH.unpack_from(buffer, current + 8)
-        if length < _MIN_STORED_LENGTH:
+        if length < MIN_STORED_LENGTH:
             raise CorruptRecordError(f"batch length {length} at position {current} is too small")
         following = current + LOG_OVERHEAD_BYTES + length
         if following > total:
@@ -275,7 +254,7 @@ def validate_crc(batch: RecordBatch) -> None:
     Raises:
         CorruptRecordError: They differ.
     """
-    computed = crc32c(batch.data[_ATTRIBUTES_POSITION:])
+    computed = crc32c(batch.data[ATTRIBUTES_POSITION:])
     if computed != batch.crc:
         raise CorruptRecordError(
             f"record batch at offset {batch.base_offset}: "
@@ -291,7 +270,7 @@ def patch_header(
     Both lie outside the CRC, which stays valid. Views made before keep the old values.
     """
     _LONG.pack_into(buffer, position, base_offset)
-    _INT.pack_into(buffer, position + _LEADER_EPOCH_POSITION, partition_leader_epoch)
+    _INT.pack_into(buffer, position + LEADER_EPOCH_POSITION, partition_leader_epoch)
 
 
 def patch_max_timestamp_and_type(
@@ -305,15 +284,15 @@ def patch_max_timestamp_and_type(
     With LogAppendTime every record's timestamp is the maximal one, so no record is touched.
     """
     (length,) = _LENGTH.unpack_from(buffer, position + 8)
-    (attributes,) = _SHORT.unpack_from(buffer, position + _ATTRIBUTES_POSITION)
+    (attributes,) = _SHORT.unpack_from(buffer, position + ATTRIBUTES_POSITION)
     attributes &= ~TIMESTAMP_TYPE_MASK
     if timestamp_type is TimestampType.LOG_APPEND_TIME:
         attributes |= TIMESTAMP_TYPE_MASK
-    _SHORT.pack_into(buffer, position + _ATTRIBUTES_POSITION, attributes)
-    _LONG.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, max_timestamp_ms)
+    _SHORT.pack_into(buffer, position + ATTRIBUTES_POSITION, attributes)
+    _LONG.pack_into(buffer, position + MAX_TIMESTAMP_POSITION, max_timestamp_ms)
     end = position + LOG_OVERHEAD_BYTES + length
-    crc = crc32c(memoryview(buffer)[position + _ATTRIBUTES_POSITION : end])
-    _CRC.pack_into(buffer, position + _CRC_POSITION, crc)
+    crc = crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : end])
+    _CRC.pack_into(buffer, position + CRC_POSITION, crc)
 
 
 def _read_header(view: memoryview, position: int) -> tuple[int, ...] | None:
@@ -324,7 +303,7 @@ def _read_header(view: memoryview, position: int) -> tuple[int, ...] | None:
         return None
     header = BATCH_HEADER.unpack_from(view, position)
     length = header[1]
-    if length < _MIN_STORED_LENGTH:
+    if length < MIN_STORED_LENGTH:
         raise CorruptRecordError(f"batch length {length} at position {position} is too small")
     if LOG_OVERHEAD_BYTES + length > available:
         return None
@@ -335,10 +314,10 @@ def _read_header(view: memoryview, position: int) -> tuple[int, ...] | None:
 
 def _refuse_short(view: memoryview, position: int, available: int) -> None:
     """Judge fewer bytes than a header: too short to be complete, or corrupt."""
-    if available < _PREFIX.size:
+    if available < BATCH_PREFIX.size:
         return
-    _, length, _, magic = _PREFIX.unpack_from(view, position)
-    if length < _MIN_STORED_LENGTH:
+    _, length, _, magic = BATCH_PREFIX.unpack_from(view, position)
+    if length < MIN_STORED_LENGTH:
         raise CorruptRecordError(f"batch length {length} at position {position} is too small")
     if LOG_OVERHEAD_BYTES + length <= available:
         raise _malformed(magic, length, position)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from aquifer_core.errors import CorruptRecordError
-from aquifer_core.formats.checksum import crc32c
-from aquifer_core.formats.record_batch import (
+from aquifer_core.formats.batch_layout import (
+    ATTRIBUTES_POSITION,
     BATCH_HEADER,
     BATCH_HEADER_BYTES,
     CONTROL_MASK,
@@ -15,14 +15,14 @@ from aquifer_core.formats.record_batch import (
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
     CompressionCodec,
-    RecordBatch,
     TimestampType,
 )
+from aquifer_core.formats.checksum import crc32c
+from aquifer_core.formats.record_batch import RecordBatch
 from aquifer_core.formats.varint import append_varint, read_varint, read_varlong
 
 __all__ = ["Record", "decode_records", "encode_batch"]
 
-_ATTRIBUTES_POSITION: Final = 21
 # Header keys are UTF-8, but brokers do not enforce it; this keeps foreign bytes intact both ways.
 _KEY_ERRORS: Final = "surrogateescape"
 
@@ -142,7 +142,7 @@ def encode_batch(
             len(records),
         )
 
-    return header(crc32c(payload, crc32c(header(0)[_ATTRIBUTES_POSITION:]))) + payload
+    return header(crc32c(payload, crc32c(header(0)[ATTRIBUTES_POSITION:]))) + payload
 
 
 def _records_bytes(
