@@ -1,0 +1,168 @@
+"""The server side of every RPC: deadline, errors, request id, trace, log line and metrics, for all four shapes.
+
+A streaming handler is driven here with `context.write`, not handed to gRPC as a generator: so a deadline that passes while a
+message is being written, and a failure after the first message, are answered the same way as any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, Final, TypeAlias
+
+import grpc
+import grpc.aio
+from aquifer_core.errors import DeadlineExceededError, ErrorReason, UnavailableError
+
+from aquifer_rpc.rpc_record import RpcRecord
+from aquifer_rpc.settings import GrpcServerSettings
+from aquifer_rpc.where import innermost_frame
+
+_RESERVE_SHARE: Final = 0.05
+
+# In quotes: the classes are generic in their stubs only.
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+
+class ServingInterceptor(grpc.aio.ServerInterceptor):
+    """Wraps every handler of a server.
+
+    Endless methods are streams without a deadline of their own; `end_watches` ends them when the server drains.
+    """
+
+    def __init__(self, settings: GrpcServerSettings, *, endless_methods: frozenset[str]) -> None:
+        self._settings = settings
+        self._endless_methods = endless_methods
+        self._watches: set[asyncio.Timeout] = set()
+        self._draining = False
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        """Replaces the handler by one that is watched over; unknown methods stay unknown."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return handler
+        method = handler_call_details.method
+        if handler.response_streaming:
+            return self._streaming(method, handler)
+        return self._unary(method, handler)
+
+    def end_watches(self) -> None:
+        """Ends every endless stream now with UNAVAILABLE, and refuses new ones."""
+        self._draining = True
+        now = asyncio.get_running_loop().time()
+        for timeout in self._watches:
+            timeout.reschedule(now)
+
+    def _unary(self, method: str, handler: Handler) -> Handler:
+        streams = handler.request_streaming
+        behavior: Any = handler.stream_unary if streams else handler.unary_unary
+        make: Any = (
+            grpc.stream_unary_rpc_method_handler if streams else grpc.unary_unary_rpc_method_handler
+        )
+
+        async def serve(request: Any, context: Context) -> Any:
+            async with self._serving(method, context):
+                return await behavior(request, context)
+
+        return _rebuilt(make, serve, handler)
+
+    def _streaming(self, method: str, handler: Handler) -> Handler:
+        streams = handler.request_streaming
+        behavior: Any = handler.stream_stream if streams else handler.unary_stream
+        make: Any = (
+            grpc.stream_stream_rpc_method_handler
+            if streams
+            else grpc.unary_stream_rpc_method_handler
+        )
+
+        async def serve(request: Any, context: Context) -> None:
+            async with self._serving(method, context):
+                answers = behavior(request, context)
+                if not hasattr(answers, "__aiter__"):
+                    await answers
+                    return
+                write = context.write
+                async with aclosing(answers):
+                    async for answer in answers:
+                        await write(answer)
+
+        return _rebuilt(make, serve, handler)
+
+    @asynccontextmanager
+    async def _serving(self, method: str, context: Context) -> AsyncIterator[None]:
+        with RpcRecord(method, context) as record:
+            try:
+                async with self._deadline(method, context):
+                    yield
+            except grpc.aio.AbortError:
+                record.aborted(context)
+                raise
+            except asyncio.CancelledError as error:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling() > 0:
+                    record.cancelled()
+                    raise
+                await record.fail(error, context)
+            except Exception as error:
+                await record.fail(error, context)
+
+    @asynccontextmanager
+    async def _deadline(self, method: str, context: Context) -> AsyncIterator[None]:
+        endless = method in self._endless_methods
+        remaining_s = context.time_remaining()
+        given_s = remaining_s if remaining_s is not None or endless else self._settings.max_rpc_s
+        budget_s = None if given_s is None else self._budget_s(method, given_s)
+        if endless and self._draining:
+            raise _draining_error()
+        timeout = asyncio.timeout(budget_s)
+        if endless:
+            self._watches.add(timeout)
+        try:
+            async with timeout:
+                yield
+        except TimeoutError as error:
+            if not timeout.expired():
+                raise
+            if endless and self._draining:
+                raise _draining_error() from None
+            raise _deadline_error(method, budget_s, error) from error
+        finally:
+            self._watches.discard(timeout)
+
+    def _budget_s(self, method: str, given_s: float) -> float:
+        if given_s < self._settings.min_remaining_s:
+            text = f"{method}: only {given_s * 1000:.1f} ms were left, nothing was started"
+            raise DeadlineExceededError(text)
+        return given_s - min(self._settings.deadline_reserve_s, given_s * _RESERVE_SHARE)
+
+
+def _rebuilt(make: Any, serve: Callable[..., Awaitable[Any]], handler: Handler) -> Handler:
+    made: Handler = make(
+        serve,
+        request_deserializer=handler.request_deserializer,
+        response_serializer=handler.response_serializer,
+    )
+    return made
+
+
+def _draining_error() -> UnavailableError:
+    return UnavailableError(
+        "the server is stopping, watch again elsewhere",
+        reason=ErrorReason.NOT_READY,
+        retry_after_ms=0,
+    )
+
+
+def _deadline_error(
+    method: str, budget_s: float | None, error: TimeoutError
+) -> DeadlineExceededError:
+    """Names the innermost function of ours that was waiting when time was up."""
+    place = innermost_frame(error.__cause__ or error)
+    waited = "" if budget_s is None else f" after {budget_s * 1000:.0f} ms"
+    return DeadlineExceededError(f"{method}: time was up{waited} while in {place}")

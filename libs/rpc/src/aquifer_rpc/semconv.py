@@ -1,0 +1,131 @@
+"""Every span attribute, span name and metric, declared once; the reference page is generated from here."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribute:
+    """A key of spans, metrics or logs."""
+
+    key: str
+    doc: str
+
+
+class InstrumentKind(StrEnum):
+    """Kinds of OpenTelemetry instruments that we use."""
+
+    COUNTER = "counter"
+    UP_DOWN_COUNTER = "up-down counter"
+    HISTOGRAM = "histogram"
+    GAUGE = "gauge"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A metric: name, unit (UCUM), kind and the attributes that it is split by."""
+
+    name: str
+    unit: str
+    kind: InstrumentKind
+    doc: str
+    attributes: tuple[Attribute, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """A span name; `{...}` parts are filled in."""
+
+    name: str
+    doc: str
+    attributes: tuple[Attribute, ...] = ()
+
+
+TOPIC: Final = Attribute(key="aquifer.topic", doc="Topic name.")
+TOPIC_ID: Final = Attribute(key="aquifer.topic_id", doc="Topic id, 22 characters.")
+PARTITION: Final = Attribute(key="aquifer.partition", doc="Partition number.")
+SEGMENT_ID: Final = Attribute(key="aquifer.segment_id", doc="Id of the copy, 22 characters.")
+START_OFFSET: Final = Attribute(key="aquifer.start_offset", doc="First offset, inclusive.")
+END_OFFSET: Final = Attribute(key="aquifer.end_offset", doc="Last offset, inclusive.")
+FETCH_OFFSET: Final = Attribute(key="aquifer.fetch_offset", doc="Offset asked for.")
+LEADER_EPOCH: Final = Attribute(key="aquifer.leader_epoch", doc="Leader epoch.")
+BROKER_ID: Final = Attribute(key="aquifer.broker_id", doc="Broker id.")
+BYTES: Final = Attribute(key="aquifer.bytes", doc="Bytes moved by the operation.")
+INDEX_TYPE: Final = Attribute(key="aquifer.index_type", doc="Index type, Kafka's name.")
+ERROR_REASON: Final = Attribute(key="aquifer.error_reason", doc="`ErrorReason` of a failure.")
+REQUEST_ID: Final = Attribute(key="aquifer.request_id", doc="Request id, as in logs.")
+ENDPOINT: Final = Attribute(key="aquifer.endpoint", doc="Address called, host:port.")
+ATTEMPT: Final = Attribute(key="aquifer.attempt", doc="Attempt of a call, from 1.")
+LOOP: Final = Attribute(key="aquifer.loop", doc="Name of a supervised loop.")
+PROBE: Final = Attribute(key="aquifer.probe", doc="Name of a readiness probe.")
+
+RPC_SYSTEM: Final = Attribute(key="rpc.system", doc="Always `grpc`.")
+RPC_SERVICE: Final = Attribute(key="rpc.service", doc="Full name of the service.")
+RPC_METHOD: Final = Attribute(key="rpc.method", doc="Name of the RPC.")
+RPC_CODE: Final = Attribute(key="rpc.grpc.status_code", doc="Status code, as a number.")
+RPC_CODE_NAME: Final = Attribute(key="aquifer.rpc.code", doc="Status code, by name.")
+PEER_ADDRESS: Final = Attribute(key="network.peer.address", doc="Address of the other side.")
+
+_RPC = (RPC_SYSTEM, RPC_SERVICE, RPC_METHOD, RPC_CODE, ERROR_REASON, REQUEST_ID)
+
+SERVER_SPAN: Final = Span(
+    name="{service}/{method}",
+    doc="An RPC served, to the end of its iteration.",
+    attributes=(*_RPC, PEER_ADDRESS),
+)
+CLIENT_SPAN: Final = Span(
+    name="{service}/{method}",
+    doc="An RPC called, retries included, to the end of its iteration.",
+    attributes=(*_RPC, ENDPOINT),
+)
+
+SERVER_DURATION: Final = Metric(
+    name="aquifer.rpc.server.duration",
+    unit="s",
+    kind=InstrumentKind.HISTOGRAM,
+    doc="Time to serve an RPC, iteration included.",
+    attributes=(RPC_METHOD, RPC_CODE_NAME),
+)
+SERVER_IN_FLIGHT: Final = Metric(
+    name="aquifer.rpc.server.in_flight",
+    unit="{rpc}",
+    kind=InstrumentKind.UP_DOWN_COUNTER,
+    doc="RPCs being served now.",
+    attributes=(RPC_METHOD,),
+)
+CLIENT_DURATION: Final = Metric(
+    name="aquifer.rpc.client.duration",
+    unit="s",
+    kind=InstrumentKind.HISTOGRAM,
+    doc="Time of a call, retries and iteration included.",
+    attributes=(RPC_METHOD, RPC_CODE_NAME),
+)
+CLIENT_RETRIES: Final = Metric(
+    name="aquifer.rpc.client.retries",
+    unit="{retry}",
+    kind=InstrumentKind.COUNTER,
+    doc="Attempts after the first one.",
+    attributes=(RPC_METHOD, ERROR_REASON),
+)
+LOOP_SECONDS_SINCE_SUCCESS: Final = Metric(
+    name="aquifer.loop.seconds_since_success",
+    unit="s",
+    kind=InstrumentKind.GAUGE,
+    doc="Age of the last success of a supervised loop; from its start when it never had one.",
+    attributes=(LOOP,),
+)
+LOOP_FAILURES: Final = Metric(
+    name="aquifer.loop.failures",
+    unit="{failure}",
+    kind=InstrumentKind.COUNTER,
+    doc="Runs of a supervised loop that failed.",
+    attributes=(LOOP,),
+)
+PROBE_UP: Final = Metric(
+    name="aquifer.probe.up",
+    unit="1",
+    kind=InstrumentKind.GAUGE,
+    doc="1 while a readiness probe succeeds, else 0.",
+    attributes=(PROBE,),
+)

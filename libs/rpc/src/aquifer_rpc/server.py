@@ -1,0 +1,214 @@
+"""The life of a gRPC server: starts unready, probes its dependencies, serves, drains on a signal, stops."""
+
+import asyncio
+import signal
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, cast
+
+import grpc
+import grpc.aio
+import structlog
+from aquifer_core.errors import InvalidConfigurationError
+from grpc_health.v1 import health, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from aquifer_rpc.credentials import server_credentials
+from aquifer_rpc.health import Probe, Readiness
+from aquifer_rpc.interceptors import ServingInterceptor
+from aquifer_rpc.settings import GrpcServerSettings
+from aquifer_rpc.supervised import SupervisedLoop
+
+logger = structlog.get_logger(__name__)
+
+_BUILT_IN_ENDLESS: Final = frozenset(
+    {
+        "/grpc.health.v1.Health/Watch",
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+    }
+)
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+ServicerT = TypeVar("ServicerT")
+
+
+class GrpcServer:
+    """A server with health, reflection, deadlines, error codec, telemetry and draining.
+
+    Use::
+
+        server = GrpcServer(settings.grpc, name="storage", probes={"object store": store.ping})
+        server.add(add_RemoteStorageServiceServicer_to_server, RemoteStorageServicer(manager))
+        async with server:
+            await server.run_until_signal()
+    """
+
+    def __init__(
+        self,
+        settings: GrpcServerSettings,
+        *,
+        name: str,
+        probes: Mapping[str, Probe] | None = None,
+        endless_methods: Collection[str] = (),
+    ) -> None:
+        """Prepares a server; nothing is bound yet.
+
+        Args:
+            settings: where and how to listen.
+            name: of the process, for the log.
+            probes: dependency name -> raises when the dependency is not usable; without any the server is ready at once.
+            endless_methods: full names ("/aquifer.metadata.v1.RemoteLogMetadataService/WatchPartition") of streams that have
+                no end; only these run without a deadline.
+        """
+        self.port = 0
+        self._settings = settings
+        self._name = name
+        self._interceptor = ServingInterceptor(
+            settings, endless_methods=_BUILT_IN_ENDLESS | frozenset(endless_methods)
+        )
+        self._readiness = Readiness(probes or {}, probe_deadline_s=settings.probe_deadline_s)
+        self._adders: list[Callable[[grpc.aio.Server], None]] = []
+        self._service_names: list[str] = []
+        self._server: grpc.aio.Server | None = None
+        self._stack = AsyncExitStack()
+
+    def add(
+        self, add_to_server: Callable[[ServicerT, grpc.aio.Server], None], servicer: ServicerT
+    ) -> None:
+        """Registers a servicer with the generated `add_XServicer_to_server`. Before the server starts."""
+        self._adders.append(lambda server: add_to_server(servicer, server))
+
+    @property
+    def ready(self) -> bool:
+        """Whether every probe succeeded last time and the server is not draining."""
+        return self._readiness.ready
+
+    async def __aenter__(self) -> Self:
+        self._server = self._build()
+        self.port = self._bind(self._server)
+        await self._readiness.begin(self._service_names)
+        await self._readiness.probe()
+        await self._server.start()
+        await self._stack.enter_async_context(
+            SupervisedLoop(
+                f"{self._name} readiness",
+                self._readiness.probe,
+                interval_s=self._settings.probe_interval_s,
+            )
+        )
+        logger.info("server_started", server=self._name, port=self.port)
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def stop(self, grace_s: float | None = None) -> None:
+        """Drains and stops; idempotent.
+
+        Health turns NOT_SERVING, watches end, new RPCs are refused, running ones may finish within the grace, the rest is
+        cancelled.
+        """
+        server, self._server = self._server, None
+        if server is None:
+            return
+        logger.info("server_draining", server=self._name)
+        await self._stack.aclose()
+        await self._readiness.drain()
+        self._interceptor.end_watches()
+        if grace_s is None:
+            await asyncio.sleep(self._settings.drain_delay_s)
+            grace_s = self._settings.drain_grace_s
+        await server.stop(grace_s)
+        logger.info("server_stopped", server=self._name)
+
+    async def run_until_signal(self) -> None:
+        """Serves until SIGTERM or SIGINT, then drains and stops. Starts the server when it is not started yet."""
+        if self._server is None:
+            async with self:
+                await _signal_received()
+        else:
+            await _signal_received()
+        await self.stop()
+
+    def _build(self) -> grpc.aio.Server:
+        settings = self._settings
+        server = grpc.aio.server(
+            interceptors=[self._interceptor],
+            options=_options(settings),
+            maximum_concurrent_rpcs=settings.max_concurrent_rpcs,
+        )
+        recorder = cast(grpc.aio.Server, _NameRecorder(server, self._service_names))
+        for adder in self._adders:
+            adder(recorder)
+        health_pb2_grpc.add_HealthServicer_to_server(self._readiness.servicer, server)
+        if settings.reflection:
+            names = (*self._service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
+            reflection.enable_server_reflection(names, server)
+        return server
+
+    def _bind(self, server: grpc.aio.Server) -> int:
+        listen = self._settings.listen
+        credentials = server_credentials(self._settings.tls)
+        try:
+            if credentials is None:
+                return server.add_insecure_port(listen)
+            return server.add_secure_port(listen, credentials)
+        except RuntimeError as error:
+            raise InvalidConfigurationError(
+                f"cannot listen on {listen}: choose a free address of this host",
+                metadata={"key": "grpc.listen"},
+            ) from error
+
+
+class _NameRecorder:
+    """Stands in for a server while servicers are added, to learn their full names, which generated code does not export."""
+
+    def __init__(self, server: grpc.aio.Server, names: list[str]) -> None:
+        self._server = server
+        self._names = names
+
+    def add_generic_rpc_handlers(self, handlers: Any) -> None:
+        self._names.extend(handler.service_name() for handler in handlers)
+        self._server.add_generic_rpc_handlers(handlers)
+
+    def add_registered_method_handlers(self, service_name: str, handlers: Any) -> None:
+        self._server.add_registered_method_handlers(service_name, handlers)
+
+
+async def _signal_received() -> None:
+    """Waits for SIGTERM or SIGINT; restores the handlers, so that a second one has its usual effect."""
+    loop = asyncio.get_running_loop()
+    received: asyncio.Future[signal.Signals] = loop.create_future()
+
+    def note(number: signal.Signals) -> None:
+        if not received.done():
+            received.set_result(number)
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, note, number)
+    try:
+        logger.info("signal_received", signal=(await received).name)
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+def _options(settings: GrpcServerSettings) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", settings.max_message_bytes),
+        ("grpc.max_send_message_length", settings.max_message_bytes),
+        ("grpc.keepalive_time_ms", int(settings.keepalive_time_s * 1000)),
+        ("grpc.keepalive_timeout_ms", int(settings.keepalive_timeout_s * 1000)),
+        ("grpc.keepalive_permit_without_calls", 1),
+        (
+            "grpc.http2.min_recv_ping_interval_without_data_ms",
+            int(settings.min_ping_interval_s * 1000),
+        ),
+        ("grpc.so_reuseport", int(settings.reuse_port)),
+    ]
