@@ -3,6 +3,7 @@
 import traceback
 
 _OURS = "aquifer_"
+_PLUMBING = "aquifer_rpc.interceptors"
 
 
 def innermost_frame(error: BaseException) -> str:
@@ -12,6 +13,6 @@ def innermost_frame(error: BaseException) -> str:
     for frame, _line in traceback.walk_tb(error.__traceback__):
         name = str(frame.f_globals.get("__name__", ""))
         place = f"{name}:{frame.f_code.co_qualname}"
-        if name.startswith(_OURS):
+        if name.startswith(_OURS) and name != _PLUMBING:
             ours = place
     return ours or place

@@ -1,0 +1,92 @@
+"""The start and the end of a service process."""
+
+import asyncio
+import importlib
+import sys
+from collections.abc import Awaitable, Callable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final, NoReturn, TypeVar
+
+import structlog
+from aquifer_core.errors import InvalidConfigurationError
+
+from aquifer_rpc.environment import load_settings
+from aquifer_rpc.log_setup import configure_logging, log_unhandled
+from aquifer_rpc.settings import ServiceSettings
+from aquifer_rpc.telemetry import telemetry
+
+logger = structlog.get_logger(__name__)
+
+EXIT_CONFIGURATION: Final = 2
+
+S = TypeVar("S", bound=ServiceSettings)
+
+
+def run_service(
+    name: str,
+    settings_type: type[S],
+    prefix: str,
+    serve: Callable[[S], Awaitable[None]],
+    argv: list[str] | None = None,
+) -> NoReturn:
+    """Runs a service until it ends, and exits the process.
+
+    `--version` and `--help` answer and exit. Exit code 0 after a clean end, 2 with one line for a refused setting, 1 with a
+    logged traceback for anything else.
+
+    Args:
+        name: distribution name, for example `aquifer-storage`; also `service.name`.
+        settings_type: its settings.
+        prefix: of its variables, for example `AQUIFER_STORAGE_`.
+        serve: the composition root.
+        argv: arguments; None takes the process's.
+    """
+    arguments = sys.argv[1:] if argv is None else argv
+    if arguments:
+        sys.exit(_answer(name, prefix, arguments))
+    try:
+        settings = load_settings(settings_type, prefix)
+        configure_logging(settings.log, name)
+        with telemetry(settings.telemetry, name):
+            _run(serve(settings))
+    except InvalidConfigurationError as error:
+        print(f"{name}: {error.message}", file=sys.stderr)  # noqa: T201 - before logging is set up
+        sys.exit(EXIT_CONFIGURATION)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        logger.critical("service_failed", exc_info=error)
+        sys.exit(1)
+    sys.exit(0)
+
+
+def _run(main: Awaitable[None]) -> None:
+    async def run() -> None:
+        log_unhandled(asyncio.get_running_loop())
+        await main
+
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(run())
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's, where it is installed; None for the standard loop."""
+    try:
+        uvloop: Any = importlib.import_module("uvloop")
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def _answer(name: str, prefix: str, arguments: list[str]) -> int:
+    if arguments == ["--version"]:
+        try:
+            print(f"{name} {version(name)}")  # noqa: T201 - the answer to a command line
+        except PackageNotFoundError:
+            print(name)  # noqa: T201 - the answer to a command line
+        return 0
+    help_text = f"usage: {name} [--help | --version]\n\nSettings come from variables {prefix}*."
+    asked = arguments in (["--help"], ["-h"])
+    print(help_text, file=sys.stdout if asked else sys.stderr)
+    return 0 if asked else EXIT_CONFIGURATION
