@@ -1,0 +1,1 @@
+"""What connects the manager's decisions to brokers, files and telemetry."""

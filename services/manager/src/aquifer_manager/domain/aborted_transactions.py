@@ -1,0 +1,102 @@
+"""Aborted transactions of a range of remote records (K-3.8)."""
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from aquifer_core.formats.offset_index import OffsetIndex
+from aquifer_core.formats.transaction_index import (
+    AbortedTransaction,
+    collect_aborted,
+    decode_entries,
+)
+from aquifer_core.ids import TopicIdPartition
+from aquifer_core.leader_epoch import LeaderEpochCache
+from aquifer_core.ports import RemoteLogMetadataManager
+from aquifer_core.segment import IndexType, RemoteLogSegmentMetadata
+
+from aquifer_manager.domain.ports import IndexSource
+
+__all__ = ["AbortedTransactions", "upper_bound_offset"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Search:
+    tip: TopicIdPartition
+    lineage: LeaderEpochCache
+    fetch_offset: int
+    upper_bound: int
+
+
+class AbortedTransactions:
+    """Collects what a READ_COMMITTED answer must carry from the transaction indexes of remote segments.
+
+    A transaction's entry lies in the segment with its abort marker, which may be far behind the range read. The search goes from
+    segment to segment until an entry's last stable offset reaches the range's end, asking metadata only for segments that may
+    have an index. What the local log adds is the broker's to look up.
+    """
+
+    def __init__(self, metadata: RemoteLogMetadataManager, indexes: IndexSource) -> None:
+        self._metadata = metadata
+        self._indexes = indexes
+
+    async def collect(
+        self,
+        segment: RemoteLogSegmentMetadata,
+        lineage: LeaderEpochCache,
+        fetch_offset: int,
+        max_bytes: int,
+    ) -> tuple[AbortedTransaction, ...]:
+        """Aborted transactions of at most `max_bytes` of a segment from an offset on, without repetitions.
+
+        A transaction behind the range may be among them, which consumers ignore; none of the range is missing.
+        """
+        offset_index = OffsetIndex(
+            await self._indexes.index(segment, IndexType.OFFSET), segment.start_offset
+        )
+        upper_bound = upper_bound_offset(offset_index, fetch_offset, max_bytes)
+        search = _Search(
+            tip=segment.topic_id_partition,
+            lineage=lineage,
+            fetch_offset=fetch_offset,
+            upper_bound=segment.end_offset + 1 if upper_bound is None else upper_bound,
+        )
+        chosen: dict[AbortedTransaction, None] = {}
+        current: RemoteLogSegmentMetadata | None = segment
+        while current is not None:
+            if not current.txn_index_empty:
+                data = await self._indexes.index(current, IndexType.TRANSACTION)
+                found, complete = collect_aborted(
+                    decode_entries(data), search.fetch_offset, search.upper_bound
+                )
+                chosen.update(dict.fromkeys(found))
+                if complete:
+                    break
+            current = await self._next_with_index(search, current.end_offset + 1)
+        return tuple(sorted(chosen, key=lambda entry: (entry.first_offset, entry.producer_id)))
+
+    async def _next_with_index(
+        self, search: _Search, offset: int
+    ) -> RemoteLogSegmentMetadata | None:
+        """The first segment at or after an offset, epoch by epoch, that may have a transaction index."""
+        epoch = search.lineage.epoch_for_offset(offset)
+        for entry in search.lineage.entries:
+            if epoch is not None and entry.epoch < epoch:
+                continue
+            found = await self._metadata.next_segment_with_txn_index(
+                search.tip, entry.epoch, max(offset, entry.start_offset)
+            )
+            if found is not None:
+                return found
+        return None
+
+
+def upper_bound_offset(index: OffsetIndex, fetch_offset: int, max_bytes: int) -> int | None:
+    """An offset behind everything that a read of `max_bytes` from an offset returns; None: the segment's end.
+
+    The batch that holds the offset starts at or before the first entry at or after the offset. Reckoning from that entry
+    covers a first batch larger than `max_bytes` as well: positions of entries are borders of batches.
+    """
+    slot = bisect_left(index, fetch_offset, key=lambda entry: entry.offset)
+    if slot == len(index):
+        return None
+    return index.fetch_upper_bound_offset(index[slot].position, max_bytes)

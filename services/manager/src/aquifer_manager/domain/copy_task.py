@@ -1,0 +1,139 @@
+"""Copies rolled segments of a partition that a broker leads (SR-16, K-3.2)."""
+
+from aquifer_core.errors import StaleLeaderEpochError
+from aquifer_core.ports import Clock
+
+from aquifer_manager.domain.copy_candidates import (
+    copy_metadata,
+    first_offset_to_copy,
+    select_candidates,
+)
+from aquifer_manager.domain.leader_log import LeaderLogs
+from aquifer_manager.domain.offset_constraints import FiveOffsets, check_offsets
+from aquifer_manager.domain.ports import LogDescription, RolledSegment, Telemetry
+from aquifer_manager.domain.quota import ByteQuota
+from aquifer_manager.domain.registry import Assignment, Registry
+from aquifer_manager.domain.segment_copy import SegmentCopy
+from aquifer_manager.domain.tasks import ActionKind, TaskAction, TaskKey, TaskOutcome
+
+__all__ = ["CopyTask"]
+
+
+class CopyTask:
+    """Runs copies: a few segments a run, oldest first; the first failure ends the run.
+
+    A copy under way completes when leadership moves; metadata's fence decides whether it counts (SR-22).
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        logs: LeaderLogs,
+        copies: SegmentCopy,
+        quota: ByteQuota,
+        *,
+        clock: Clock,
+        telemetry: Telemetry,
+        segments_per_run: int = 16,
+    ) -> None:
+        """Prepares.
+
+        Args:
+            registry: says for whom to work.
+            logs: describes the leader's log.
+            copies: copies single segments.
+            quota: of bytes per second.
+            clock: wall clock.
+            telemetry: spans and counters.
+            segments_per_run: after these the task goes to the end of the queue, due at once.
+        """
+        self._registry = registry
+        self._logs = logs
+        self._copies = copies
+        self._quota = quota
+        self._clock = clock
+        self._telemetry = telemetry
+        self._segments_per_run = segments_per_run
+
+    async def run(self, key: TaskKey) -> TaskOutcome:
+        """One run.
+
+        Raises:
+            AquiferError: nothing is lost, the next run goes on from what metadata knows.
+        """
+        assignment = self._registry.leader(key.topic_id_partition)
+        if assignment is None:
+            return TaskOutcome()
+        tip = key.topic_id_partition
+        with self._telemetry.span("copy", tip, {"leader_epoch": assignment.leader_epoch}):
+            try:
+                return await self._run(assignment)
+            except StaleLeaderEpochError as error:
+                self._telemetry.count("copy.errors", 1, tip.topic)
+                self._logs.fence(assignment, error)
+                raise
+            except Exception:
+                self._telemetry.count("copy.errors", 1, tip.topic)
+                raise
+
+    async def _run(self, assignment: Assignment) -> TaskOutcome:
+        await self._copies.settle(assignment.work, assignment.broker_id)
+        log = await self._logs.prepare(assignment)
+        copied_offset = assignment.work.copied_offset
+        if copied_offset is None:
+            return TaskOutcome(more_work=True)
+        if log.highest_remote_offset < copied_offset:
+            await self._tell_broker(assignment, copied_offset)
+        if log.last_stable_offset <= max(copied_offset + 1, 0):
+            return TaskOutcome()
+        from_offset = first_offset_to_copy(copied_offset, log.log_start_offset)
+        log = await self._logs.describe(
+            assignment,
+            segments_from_offset=from_offset,
+            max_segments=self._segments_per_run + 1,
+        )
+        candidates = select_candidates(log.segments, from_offset, log.last_stable_offset)
+        return await self._copy_all(assignment, log, candidates)
+
+    async def _copy_all(
+        self, assignment: Assignment, log: LogDescription, candidates: list[RolledSegment]
+    ) -> TaskOutcome:
+        actions: list[TaskAction] = []
+        for candidate in candidates[: self._segments_per_run]:
+            if not self._registry.is_current(assignment):
+                return TaskOutcome(actions=tuple(actions))
+            actions.append(await self._copy_one(assignment, log, candidate))
+        more = len(candidates) > self._segments_per_run
+        return TaskOutcome(actions=tuple(actions), more_work=more)
+
+    async def _copy_one(
+        self, assignment: Assignment, log: LogDescription, candidate: RolledSegment
+    ) -> TaskAction:
+        tip, work = assignment.topic_id_partition, assignment.work
+        await self._quota.reserve(candidate.size_bytes)
+        offsets = FiveOffsets.of(log, -1 if work.copied_offset is None else work.copied_offset)
+        check_offsets(offsets, work, "before_copy")
+        check_offsets(offsets.copied_up_to(candidate.end_offset), work, "after_copy")
+        segment = copy_metadata(
+            log, candidate, broker_id=assignment.broker_id, now_ms=self._clock.now_ms()
+        )
+        attributes: dict[str, int | str] = {
+            "segment_id": str(segment.segment_id.id),
+            "start_offset": segment.start_offset,
+            "end_offset": segment.end_offset,
+            "bytes": segment.segment_size_bytes,
+        }
+        self._telemetry.count("copy.requests", 1, tip.topic)
+        with self._telemetry.span("copy segment", tip, attributes):
+            await self._copies.copy(assignment, self._logs.broker(assignment), segment)
+            self._telemetry.count("copy.bytes", segment.segment_size_bytes, tip.topic)
+            if self._registry.is_current(assignment):
+                await self._tell_broker(assignment, segment.end_offset)
+        return TaskAction(segment=segment, action=ActionKind.COPIED, reason="ROLLED")
+
+    async def _tell_broker(self, assignment: Assignment, highest_remote_offset: int) -> None:
+        await self._logs.broker(assignment).update_remote_log_offsets(
+            assignment.topic_id_partition,
+            assignment.leader_epoch,
+            highest_remote_offset=highest_remote_offset,
+        )

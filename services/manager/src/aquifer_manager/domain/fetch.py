@@ -1,0 +1,327 @@
+"""Answers tiered fetches (SR-19, SR-23, K-3.7)."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from aquifer_core.errors import (
+    AquiferError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    QuotaExceededError,
+    RemoteResourceNotFoundError,
+)
+from aquifer_core.formats.transaction_index import AbortedTransaction
+from aquifer_core.ids import TopicIdPartition
+from aquifer_core.leader_epoch import LeaderEpochCache, LeaderEpochEntry
+from aquifer_core.ports import Clock, RemoteStorageManager
+from aquifer_core.segment import IsolationLevel, RemoteLogSegmentMetadata
+
+from aquifer_manager.domain.aborted_transactions import AbortedTransactions
+from aquifer_manager.domain.backoff import RETRIABLE, Backoff, retry_until
+from aquifer_manager.domain.ports import Telemetry
+from aquifer_manager.domain.quota import ByteQuota
+from aquifer_manager.domain.reader_pool import ReaderPool
+from aquifer_manager.domain.segment_lookup import SegmentLookup
+from aquifer_manager.domain.streams import closing
+
+__all__ = ["FETCH_BACKOFF", "FetchPlan", "FetchRequest", "FetchService"]
+
+FETCH_BACKOFF: Final = Backoff(initial_ms=100, max_ms=5000)
+
+_READ_AHEAD_FROM: Final = 0.75
+
+Piece = bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchRequest:
+    """What a broker asks for a consumer.
+
+    Attributes:
+        leader_epoch: that the broker's lineage has for `fetch_offset`.
+        max_bytes: at least 1.
+        lineage: the leader's epochs, for holes at a segment's end and for aborted transactions.
+    """
+
+    topic_id_partition: TopicIdPartition
+    leader_epoch: int
+    fetch_offset: int
+    max_bytes: int
+    min_one_batch: bool = True
+    isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    lineage: tuple[LeaderEpochEntry, ...] = ()
+
+    def epochs(self) -> LeaderEpochCache:
+        """The lineage; a caller that gave none means the one epoch."""
+        return LeaderEpochCache(
+            self.lineage or (LeaderEpochEntry(self.leader_epoch, self.fetch_offset),)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchPlan:
+    """What is read: `segment` from `fetch_offset` on, at most `max_bytes`.
+
+    Attributes:
+        segment: None when no batch at or after the offset is remote.
+        fetch_offset: differs from the request's after a hole.
+        aborted: aborted transactions of remote segments in the range.
+        next_segment: for read-ahead, when the offset is near the segment's end.
+    """
+
+    segment: RemoteLogSegmentMetadata | None
+    fetch_offset: int
+    max_bytes: int
+    aborted: tuple[AbortedTransaction, ...] = field(default=())
+    next_segment: RemoteLogSegmentMetadata | None = None
+
+
+class FetchService:
+    """Plans and reads. Failures of metadata or storage are retried until the caller's time is nearly up."""
+
+    def __init__(
+        self,
+        storage: RemoteStorageManager,
+        lookup: SegmentLookup,
+        transactions: AbortedTransactions,
+        *,
+        pool: ReaderPool,
+        quota: ByteQuota,
+        clock: Clock,
+        telemetry: Telemetry,
+        backoff: Backoff = FETCH_BACKOFF,
+    ) -> None:
+        self._storage = storage
+        self._lookup = lookup
+        self._transactions = transactions
+        self._pool = pool
+        self._quota = quota
+        self._clock = clock
+        self._telemetry = telemetry
+        self._backoff = backoff
+
+    async def plan(self, request: FetchRequest, timeout_s: float) -> FetchPlan:
+        """The decision of a fetch without its data; the caller reads from storage itself.
+
+        Args:
+            request: what is asked.
+            timeout_s: time that the caller gave.
+
+        Raises:
+            OffsetOutOfRangeError: the offset is not remote.
+            QuotaExceededError: the reader queue is full (READER_QUEUE_FULL) or the quota spent (FETCH_QUOTA).
+            RemoteStorageUnavailableError: metadata or storage did not answer in time.
+        """
+        deadline_s = self._begin(request, timeout_s)
+        async with self._counted(request), self._pool.slot():
+            reservation = self._quota.try_reserve(request.max_bytes)
+            plan = await retry_until(
+                lambda: self._plan(request),
+                backoff=self._backoff,
+                deadline_s=deadline_s,
+                clock=self._clock,
+            )
+            if plan.segment is not None:
+                reservation.commit(min(request.max_bytes, plan.segment.segment_size_bytes))
+            return plan
+
+    async def fetch(
+        self, request: FetchRequest, timeout_s: float
+    ) -> AsyncIterator[FetchPlan | Piece]:
+        """First the plan, then the bytes of whole record batches, as storage gives them.
+
+        A hole at a segment's end is skipped: then the plan names the next segment. Nothing follows a plan without segment.
+
+        Args:
+            request: what is asked.
+            timeout_s: time that the caller gave.
+
+        Raises:
+            OffsetOutOfRangeError: the offset is not remote.
+            RemoteResourceNotFoundError: the segment was deleted meanwhile (SEGMENT_NOT_FOUND).
+            QuotaExceededError: the reader queue is full (READER_QUEUE_FULL) or the quota spent (FETCH_QUOTA).
+            RemoteStorageUnavailableError: metadata or storage did not answer in time.
+            CorruptSegmentError: stored bytes are damaged.
+        """
+        deadline_s = self._begin(request, timeout_s)
+        reading = _Reading(request)
+        async with self._counted(request), self._pool.slot():
+            reservation = self._quota.try_reserve(request.max_bytes)
+            try:
+                async with closing(self._read(reading, deadline_s)) as pieces:
+                    async for piece in pieces:
+                        yield piece
+            finally:
+                reservation.commit(reading.sent_bytes)
+                self._telemetry.count(
+                    "fetch.bytes", reading.sent_bytes, request.topic_id_partition.topic
+                )
+
+    def _begin(self, request: FetchRequest, timeout_s: float) -> float:
+        if request.max_bytes < 1 or request.fetch_offset < 0:
+            raise InvalidRequestError(
+                f"cannot fetch {request.max_bytes} bytes from offset {request.fetch_offset}"
+            )
+        return self._clock.monotonic_s() + timeout_s
+
+    @asynccontextmanager
+    async def _counted(self, request: FetchRequest) -> AsyncIterator[None]:
+        topic = request.topic_id_partition.topic
+        self._telemetry.count("fetch.requests", 1, topic)
+        try:
+            yield
+        except (OffsetOutOfRangeError, QuotaExceededError):
+            raise
+        except Exception:
+            self._telemetry.count("fetch.errors", 1, topic)
+            raise
+
+    async def _read(
+        self, reading: "_Reading", deadline_s: float
+    ) -> AsyncIterator[FetchPlan | Piece]:
+        """Reads; after a failure of storage or metadata again, skipping what was handed on."""
+        failures = 0
+        fresh = False
+        while True:
+            try:
+                async with closing(self._attempt(reading, fresh=fresh)) as pieces:
+                    async for piece in pieces:
+                        yield piece
+                return
+            except RemoteResourceNotFoundError:
+                # Deleted between the look-up and the read: metadata may know another copy.
+                if fresh or reading.plan is not None:
+                    raise
+                fresh = True
+            except RETRIABLE as error:
+                failures += 1
+                await self._pause(error, failures, deadline_s)
+
+    async def _attempt(
+        self, reading: "_Reading", *, fresh: bool
+    ) -> AsyncIterator[FetchPlan | Piece]:
+        request = reading.request
+        plan = reading.plan or await self._plan_at(
+            request, request.leader_epoch, request.fetch_offset, fresh=fresh
+        )
+        while plan is not None and plan.segment is not None:
+            records = self._storage.fetch_records(
+                plan.segment,
+                plan.fetch_offset,
+                plan.max_bytes,
+                min_one_batch=request.min_one_batch,
+            )
+            async with closing(records) as pieces, closing(reading.rest(plan, pieces)) as rest:
+                async for piece in rest:
+                    yield piece
+            if reading.plan is not None:
+                return
+            if not await self._is_hole(request, plan):
+                break
+            plan = await self._following(request, plan.segment)
+        if plan is None:
+            raise _not_remote(request, fresh=fresh)
+        yield plan
+
+    async def _plan(self, request: FetchRequest) -> FetchPlan:
+        plan = await self._plan_at(request, request.leader_epoch, request.fetch_offset)
+        if plan is None or plan.segment is None:
+            raise _not_remote(request, fresh=False)
+        segment = plan.segment
+        length = segment.end_offset - segment.start_offset
+        if request.fetch_offset < segment.start_offset + length * _READ_AHEAD_FROM:
+            return plan
+        following = await self._find_after(request, segment)
+        return replace(plan, next_segment=following)
+
+    async def _plan_at(
+        self, request: FetchRequest, leader_epoch: int, offset: int, *, fresh: bool = False
+    ) -> FetchPlan | None:
+        """What to read from an offset on; None when no remote segment holds it."""
+        segment = await self._lookup.find(
+            request.topic_id_partition, leader_epoch, offset, fresh=fresh
+        )
+        if segment is None:
+            return None
+        aborted: tuple[AbortedTransaction, ...] = ()
+        if request.isolation_level is IsolationLevel.READ_COMMITTED:
+            aborted = await self._transactions.collect(
+                segment, request.epochs(), offset, request.max_bytes
+            )
+        return FetchPlan(
+            segment=segment, fetch_offset=offset, max_bytes=request.max_bytes, aborted=aborted
+        )
+
+    async def _following(
+        self, request: FetchRequest, segment: RemoteLogSegmentMetadata
+    ) -> FetchPlan:
+        """What to read after a hole at the end of a segment."""
+        offset = segment.end_offset + 1
+        epoch = request.epochs().epoch_for_offset(offset)
+        plan = None if epoch is None else await self._plan_at(request, epoch, offset)
+        return plan or FetchPlan(segment=None, fetch_offset=offset, max_bytes=request.max_bytes)
+
+    async def _find_after(
+        self, request: FetchRequest, segment: RemoteLogSegmentMetadata
+    ) -> RemoteLogSegmentMetadata | None:
+        offset = segment.end_offset + 1
+        epoch = request.epochs().epoch_for_offset(offset)
+        if epoch is None:
+            return None
+        return await self._lookup.find(request.topic_id_partition, epoch, offset)
+
+    async def _is_hole(self, request: FetchRequest, plan: FetchPlan) -> bool:
+        """Tells "no batch is left in the segment" from "the first batch is larger than allowed"."""
+        if request.min_one_batch or plan.segment is None:
+            return True
+        probe = self._storage.fetch_records(plan.segment, plan.fetch_offset, 1, min_one_batch=True)
+        async with closing(probe) as pieces:
+            async for _ in pieces:
+                return False
+        return True
+
+    async def _pause(self, error: AquiferError, failures: int, deadline_s: float) -> None:
+        pause_s = max(self._backoff.delay_s(failures), (error.retry_after_ms or 0) / 1000)
+        if self._clock.monotonic_s() + pause_s >= deadline_s:
+            raise error
+        await self._clock.sleep(pause_s)
+
+
+class _Reading:
+    """How far one fetch has come: the plan once it was handed on, and the bytes after it."""
+
+    def __init__(self, request: FetchRequest) -> None:
+        self.request = request
+        self.plan: FetchPlan | None = None
+        self.sent_bytes = 0
+
+    async def rest(
+        self, plan: FetchPlan, pieces: AsyncIterator[Piece]
+    ) -> AsyncIterator[FetchPlan | Piece]:
+        """What of a read from the start has not been handed on yet; the plan comes with the first bytes."""
+        skip = self.sent_bytes
+        async for piece in pieces:
+            if self.plan is None:
+                self.plan = plan
+                yield plan
+            cut = min(skip, len(piece))
+            skip -= cut
+            if cut == len(piece):
+                continue
+            rest = memoryview(piece)[cut:] if cut else piece
+            self.sent_bytes += len(rest)
+            yield rest
+
+
+def _not_remote(request: FetchRequest, *, fresh: bool) -> AquiferError:
+    where = (
+        f"{request.topic_id_partition} offset {request.fetch_offset} epoch {request.leader_epoch}"
+    )
+    metadata = {"offset": str(request.fetch_offset)}
+    if fresh:
+        return RemoteResourceNotFoundError(
+            f"{where}: the segment was deleted meanwhile", metadata=metadata
+        )
+    return OffsetOutOfRangeError(f"{where} is not in remote storage", metadata=metadata)

@@ -1,0 +1,183 @@
+"""A leader's log as the manager sees it, and what must be known before its first task runs (K-3.2)."""
+
+import structlog
+from aquifer_core.errors import NotLeaderError, StaleLeaderEpochError
+from aquifer_core.ids import TopicIdPartition
+from aquifer_core.leader_epoch import LeaderEpochCache, bound_highest_remote_offset
+from aquifer_core.ports import Clock, RemoteLogMetadataManager
+from aquifer_core.state import RemoteLogSegmentState
+
+from aquifer_manager.domain.ports import BrokerConnections, BrokerLogs, LogDescription, LogQuery
+from aquifer_manager.domain.registry import Assignment, Registry
+from aquifer_manager.domain.streams import closing
+
+__all__ = ["LeaderLogs", "find_highest_remote_offset", "find_log_start_offset"]
+
+logger = structlog.get_logger(__name__)
+
+
+class LeaderLogs:
+    """Describes the logs of leaders and makes metadata and broker agree at the start of a leader epoch."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        brokers: BrokerConnections,
+        metadata: RemoteLogMetadataManager,
+        *,
+        clock: Clock,
+    ) -> None:
+        self._registry = registry
+        self._brokers = brokers
+        self._metadata = metadata
+        self._clock = clock
+
+    def broker(self, assignment: Assignment) -> BrokerLogs:
+        """The logs of the broker that an assignment works for."""
+        return self._brokers.logs_at(assignment.address)
+
+    async def describe(
+        self, assignment: Assignment, *, segments_from_offset: int = 0, max_segments: int = 0
+    ) -> LogDescription:
+        """State of the leader's log.
+
+        Raises:
+            NotLeaderError: the broker does not host the log, or does not lead it in the assignment's epoch.
+        """
+        query = LogQuery(
+            topic_id_partition=assignment.topic_id_partition,
+            segments_from_offset=segments_from_offset,
+            max_segments=max_segments,
+        )
+        (log,) = await self.broker(assignment).describe_logs([query])
+        if log is None or not log.leader or log.leader_epoch != assignment.leader_epoch:
+            raise _not_leader(assignment, log)
+        assignment.work.described = log
+        assignment.work.described_at_ms = self._clock.now_ms()
+        return log
+
+    async def prepare(self, assignment: Assignment) -> LogDescription:
+        """The leader's log, with metadata told of the leader epoch and the highest remote offset known.
+
+        The first time in a leader epoch: fences older leaders, raises the log start to what metadata knows, and looks for the
+        highest remote offset. Later: only describes.
+
+        Raises:
+            NotLeaderError: the broker does not lead the partition in the assignment's epoch.
+            StaleLeaderEpochError: metadata knows a higher epoch; the partition's tasks are stopped.
+        """
+        log = await self.describe(assignment)
+        work, tip = assignment.work, assignment.topic_id_partition
+        if not work.announced:
+            await self._metadata.on_partition_leadership_changes({tip: assignment.leader_epoch}, [])
+            _same_epoch(assignment)
+            work.announced = True
+        if work.copied_offset is not None:
+            return log
+        log_start = await find_log_start_offset(self._metadata, log)
+        if log_start > log.log_start_offset:
+            await self.raise_log_start(assignment, log_start)
+            log = await self.describe(assignment)
+        highest = await find_highest_remote_offset(self._metadata, log)
+        _same_epoch(assignment)
+        if work.copied_offset is None:
+            work.copied_offset = highest
+        return log
+
+    async def raise_log_start(self, assignment: Assignment, log_start_offset: int) -> None:
+        """Raises the log start in metadata, where followers find it, then at the broker. Idempotent."""
+        tip = assignment.topic_id_partition
+        await self.record_log_start(assignment, log_start_offset)
+        await self.broker(assignment).update_remote_log_offsets(
+            tip, assignment.leader_epoch, log_start_offset=log_start_offset
+        )
+
+    async def record_log_start(self, assignment: Assignment, log_start_offset: int) -> None:
+        """Raises the log start in metadata, where followers find it. Idempotent."""
+        work = assignment.work
+        if log_start_offset <= work.recorded_log_start:
+            return
+        await self._metadata.update_earliest_log_offset(
+            assignment.topic_id_partition, log_start_offset, assignment.leader_epoch
+        )
+        _same_epoch(assignment)
+        work.recorded_log_start = log_start_offset
+
+    def fence(self, assignment: Assignment, error: StaleLeaderEpochError) -> bool:
+        """Metadata knows a higher leader epoch: the partition's leader tasks end until it is announced again."""
+        fenced = self._registry.fence(assignment)
+        if fenced:
+            logger.warning(
+                "leader_fenced",
+                topic=assignment.topic_id_partition.topic,
+                partition=assignment.topic_id_partition.partition,
+                broker_id=assignment.broker_id,
+                leader_epoch=assignment.leader_epoch,
+                error=str(error),
+            )
+        return fenced
+
+
+async def find_log_start_offset(metadata: RemoteLogMetadataManager, log: LogDescription) -> int:
+    """Where the partition starts: what a leader recorded, else the first remote segment of the lineage, else the local log.
+
+    Never below the log start that the broker knows. Source: `RLMCopyTask.findLogStartOffset`.
+    """
+    tip = log.topic_id_partition
+    recorded = await metadata.earliest_log_offset(tip)
+    if recorded is not None:
+        return max(recorded, log.log_start_offset)
+    first = await _first_remote_offset(metadata, tip, log.lineage())
+    return max(log.local_log_start_offset if first is None else first, log.log_start_offset)
+
+
+async def find_highest_remote_offset(
+    metadata: RemoteLogMetadataManager, log: LogDescription
+) -> int:
+    """The highest finished offset that the leader's lineage still holds; -1 for none.
+
+    From the latest epoch downward the first one with a copy, bounded by the epoch's end: after an unclean election it may have
+    been cut. Source: `RLMCopyTask.findHighestRemoteOffset`.
+    """
+    cache = LeaderEpochCache(log.leader_epochs)
+    for entry in reversed(cache.entries):
+        highest = await metadata.highest_offset_for_epoch(log.topic_id_partition, entry.epoch)
+        if highest is not None:
+            return bound_highest_remote_offset(cache, entry.epoch, highest, log.log_end_offset)
+    return -1
+
+
+async def _first_remote_offset(
+    metadata: RemoteLogMetadataManager, tip: TopicIdPartition, lineage: dict[int, int]
+) -> int | None:
+    async with closing(metadata.list_remote_log_segments(tip)) as listing:
+        async for segment in listing:
+            if (
+                segment.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+                and segment.segment_leader_epochs.keys() & lineage.keys()
+            ):
+                return segment.start_offset
+    return None
+
+
+def _same_epoch(assignment: Assignment) -> None:
+    """What was found out for one leader epoch must not be remembered for the next one."""
+    if assignment.work.leader_epoch != assignment.leader_epoch:
+        raise NotLeaderError(
+            f"{assignment.topic_id_partition}: leadership moved on from epoch "
+            f"{assignment.leader_epoch} to {assignment.work.leader_epoch} during the run"
+        )
+
+
+def _not_leader(assignment: Assignment, log: LogDescription | None) -> NotLeaderError:
+    tip = assignment.topic_id_partition
+    if log is None:
+        found = "does not host it"
+    else:
+        role = "leads" if log.leader else "follows"
+        found = f"{role} it in epoch {log.leader_epoch}"
+    return NotLeaderError(
+        f"{tip}: broker {assignment.broker_id} was announced as leader in epoch "
+        f"{assignment.leader_epoch}, but {found}",
+        metadata={"topicIdPartition": str(tip)},
+    )

@@ -1,0 +1,69 @@
+"""What the manager remembers of a partition that it works for. All of it can be derived again from metadata."""
+
+from dataclasses import dataclass, field
+
+from aquifer_core.ids import KafkaUuid, TopicIdPartition
+from aquifer_core.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
+
+from aquifer_manager.domain.ports import LogDescription
+
+__all__ = ["PartitionWork", "Uncommitted"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uncommitted:
+    """A copy whose data is stored, while nobody knows whether its COPY_SEGMENT_FINISHED arrived."""
+
+    metadata: RemoteLogSegmentMetadata
+    update: RemoteLogSegmentMetadataUpdate
+    leader_epoch: int
+
+
+@dataclass(slots=True, kw_only=True)
+class PartitionWork:
+    """Mutable memory of one partition; survives changes of leadership, but not of the process.
+
+    Attributes:
+        leader_epoch: the epoch that the following five are valid for.
+        announced: metadata knows this leader epoch, so older leaders are fenced.
+        copied_offset: highest remote offset of the lineage; -1: nothing; None: not looked up yet.
+        recorded_log_start: log start offset that metadata surely has.
+        fenced: metadata knows a higher leader epoch; nothing is done until the partition is announced again.
+        in_progress: copies begun and not settled; retention leaves them alone.
+        uncommitted: copies to finish before anything else.
+        failed: copies to take back before anything else.
+        described: last known state of the local log, `described_at_ms` by the wall clock.
+    """
+
+    topic_id_partition: TopicIdPartition
+    leader_epoch: int = -1
+    announced: bool = False
+    copied_offset: int | None = None
+    recorded_log_start: int = -1
+    fenced: bool = False
+    in_progress: set[KafkaUuid] = field(default_factory=set)
+    uncommitted: dict[KafkaUuid, Uncommitted] = field(default_factory=dict)
+    failed: dict[KafkaUuid, RemoteLogSegmentMetadata] = field(default_factory=dict)
+    described: LogDescription | None = None
+    described_at_ms: int = 0
+    copied_segments: int = 0
+    copied_bytes: int = 0
+    deleted_segments: int = 0
+    constraint_violations: int = 0
+
+    def begin_epoch(self, leader_epoch: int) -> None:
+        """Forgets what was derived for another leader epoch, and any fence. Copies under way stay."""
+        if leader_epoch != self.leader_epoch:
+            self.announced = False
+            self.copied_offset = None
+            self.recorded_log_start = -1
+        self.leader_epoch = leader_epoch
+        self.fenced = False
+
+    def note_copied(self, metadata: RemoteLogSegmentMetadata, leader_epoch: int) -> None:
+        """A copy begun in a leader epoch is finished in metadata."""
+        self.in_progress.discard(metadata.segment_id.id)
+        self.copied_segments += 1
+        self.copied_bytes += metadata.segment_size_bytes
+        if self.copied_offset is not None and self.leader_epoch == leader_epoch:
+            self.copied_offset = max(self.copied_offset, metadata.end_offset)

@@ -1,0 +1,159 @@
+"""All tasks of a manager: one lane per kind, so that a hanging copy never holds up an expiration (SR-18)."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Final, Self
+
+import structlog
+from aquifer_core.errors import PreconditionError
+from aquifer_core.ids import TopicIdPartition
+from aquifer_core.ports import Clock
+
+from aquifer_manager.domain.task_lane import LaneSettings, TaskLane, TaskRunner
+from aquifer_manager.domain.tasks import TaskKey, TaskOutcome, TaskState, TaskType
+
+__all__ = ["Scheduler"]
+
+logger = structlog.get_logger(__name__)
+
+_RESTART_PAUSE_S: Final = 1.0
+_PAUSABLE: Final = frozenset({TaskType.COPY, TaskType.EXPIRATION})
+
+
+class Scheduler:
+    """Lanes by kind of task. While the context is open tasks run; leaving it lets runs under way end within the grace."""
+
+    def __init__(
+        self,
+        runners: Mapping[TaskType, TaskRunner],
+        settings: Mapping[TaskType, LaneSettings],
+        *,
+        clock: Clock,
+        stop_grace_s: float = 10.0,
+    ) -> None:
+        """Prepares the lanes.
+
+        Args:
+            runners: what runs a task of each kind.
+            settings: of each kind's lane.
+            clock: measures and waits.
+            stop_grace_s: runs still under way this long after the end began are cancelled.
+        """
+        self._clock = clock
+        self._stop_grace_s = stop_grace_s
+        self._paused_partitions: set[TopicIdPartition] = set()
+        self._paused_topics: set[str] = set()
+        self._lanes = {
+            kind: TaskLane(
+                kind.name.lower(),
+                runner,
+                settings[kind],
+                clock=clock,
+                is_paused=self.is_paused if kind in _PAUSABLE else lambda _: False,
+            )
+            for kind, runner in runners.items()
+        }
+        self._runs: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self._runs = [
+            asyncio.create_task(self._keep_running(lane), name=f"lane {lane.name}")
+            for lane in self._lanes.values()
+        ]
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for lane in self._lanes.values():
+            lane.stop()
+        try:
+            await asyncio.wait(self._runs, timeout=self._stop_grace_s)
+        finally:
+            for run in self._runs:
+                run.cancel()
+            await asyncio.wait(self._runs)
+
+    def set_tasks(self, tip: TopicIdPartition, keys: set[TaskKey]) -> None:
+        """Makes a partition's tasks these: new ones are due at once, others end. Partition deletions are left alone."""
+        for kind, lane in self._lanes.items():
+            if kind is TaskType.PARTITION_DELETION:
+                continue
+            wanted = {key for key in keys if key.type is kind}
+            for key in lane.keys_of(tip) - wanted:
+                lane.discard(key)
+            for key in wanted:
+                lane.add(key)
+
+    def add(self, key: TaskKey) -> None:
+        """Adds one task, due at once; a task that is there stays."""
+        self._lanes[key.type].add(key)
+
+    def due_now(self, keys: Iterable[TaskKey]) -> None:
+        """Makes tasks due; unknown ones are ignored."""
+        for key in keys:
+            self._lanes[key.type].due_now(key)
+
+    async def run_now(self, key: TaskKey) -> TaskOutcome:
+        """Runs a task now, paused or not, and answers its result.
+
+        Raises:
+            RemoteResourceNotFoundError: the partition has no such task here.
+            Exception: what the run failed with.
+        """
+        lane = self._lanes.get(key.type)
+        if lane is None:
+            raise PreconditionError(f"{key.type.name} is not scheduled")
+        return await lane.run_now(key)
+
+    def states(self, keys: Iterable[TaskKey]) -> list[TaskState]:
+        """States of these tasks, as far as they exist."""
+        found = (self._lanes[key.type].state(key) for key in keys if key.type in self._lanes)
+        return [state for state in found if state is not None]
+
+    def all_states(self) -> list[TaskState]:
+        """States of all tasks."""
+        return [state for lane in self._lanes.values() for state in lane.states()]
+
+    def pause(self, partitions: Iterable[TopicIdPartition], topics: Iterable[str]) -> None:
+        """Begins no copies and expirations of these until `resume`; idempotent."""
+        self._paused_partitions.update(partitions)
+        self._paused_topics.update(topics)
+
+    def resume(
+        self,
+        partitions: Iterable[TopicIdPartition],
+        topics: Iterable[str],
+        registered: Iterable[TopicIdPartition],
+    ) -> None:
+        """Ends a pause; what ran out meanwhile is due at once. Idempotent.
+
+        Args:
+            partitions: to resume.
+            topics: to resume, by name.
+            registered: all partitions, to find those of the topics.
+        """
+        names = set(topics)
+        resumed = set(partitions)
+        self._paused_partitions -= resumed
+        self._paused_topics -= names
+        resumed.update(tip for tip in registered if tip.topic in names)
+        self.due_now(TaskKey(tip, kind) for tip in resumed for kind in _PAUSABLE)
+
+    def is_paused(self, tip: TopicIdPartition) -> bool:
+        """Whether copies and expirations of a partition are paused."""
+        return tip in self._paused_partitions or tip.topic in self._paused_topics
+
+    async def _keep_running(self, lane: TaskLane) -> None:
+        while True:
+            try:
+                await lane.run()
+            except Exception as error:
+                logger.error("lane_failed", lane=lane.name, exc_info=error)
+                await self._clock.sleep(_RESTART_PAUSE_S)
+            else:
+                return

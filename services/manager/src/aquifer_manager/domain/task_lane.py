@@ -1,0 +1,339 @@
+"""Runs the tasks of one kind: a priority queue by due time, a bounded number at once (SR-18)."""
+
+import asyncio
+import contextvars
+import heapq
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from itertools import count
+
+import structlog
+from aquifer_core.errors import (
+    AquiferError,
+    DeadlineExceededError,
+    ErrorReason,
+    RemoteResourceNotFoundError,
+)
+from aquifer_core.ids import TopicIdPartition
+from aquifer_core.ports import Clock
+
+from aquifer_manager.domain.backoff import Backoff
+from aquifer_manager.domain.tasks import TaskKey, TaskOutcome, TaskState
+
+__all__ = ["LaneSettings", "TaskLane", "TaskRunner"]
+
+logger = structlog.get_logger(__name__)
+
+TaskRunner = Callable[[TaskKey], Awaitable[TaskOutcome]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneSettings:
+    """How a lane runs its tasks.
+
+    Attributes:
+        size: runs at once.
+        interval_s: from the end of a successful run to the next one.
+        backoff: from the end of a failed run to the next one.
+        run_timeout_s: a run that takes longer is cancelled and counts as failed.
+    """
+
+    size: int
+    interval_s: float
+    backoff: Backoff
+    run_timeout_s: float
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Entry:
+    key: TaskKey
+    ticket: int = -1
+    due_s: float = 0.0
+    running: bool = False
+    removed: bool = False
+    due_again: bool = False
+    runs: int = 0
+    consecutive_failures: int = 0
+    last_success_s: float | None = None
+    last_error_reason: str = ""
+    last_error: str = ""
+    waiters: list[asyncio.Future[TaskOutcome]] = field(default_factory=list)
+
+
+class TaskLane:
+    """A set of tasks that run again and again; never two runs of one task at a time.
+
+    A failed task is always scheduled again, whatever it raised. A task that was removed while it ran is dropped when that run ends.
+    The oldest due task goes first, so none starves. Runs begin in an empty context: each is the root of its own trace.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        runner: TaskRunner,
+        settings: LaneSettings,
+        *,
+        clock: Clock,
+        is_paused: Callable[[TopicIdPartition], bool] = lambda _: False,
+    ) -> None:
+        """Prepares a lane; `run` does the work."""
+        self.name = name
+        self._runner = runner
+        self._settings = settings
+        self._clock = clock
+        self._is_paused = is_paused
+        self._entries: dict[TaskKey, _Entry] = {}
+        self._of_partition: dict[TopicIdPartition, set[TaskKey]] = {}
+        self._heap: list[tuple[float, int, _Entry]] = []
+        self._tickets = count()
+        self._slots = asyncio.Semaphore(settings.size)
+        self._wake = asyncio.Event()
+        self._stopping = False
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, key: TaskKey) -> bool:
+        entry = self._entries.get(key)
+        return entry is not None and not entry.removed
+
+    def keys_of(self, tip: TopicIdPartition) -> set[TaskKey]:
+        """The tasks of a partition."""
+        return {key for key in self._of_partition.get(tip, ()) if key in self}
+
+    def add(self, key: TaskKey) -> None:
+        """Adds a task, due at once; a task that is there stays as it is."""
+        entry = self._entries.get(key)
+        if entry is not None and entry.removed:
+            entry.removed = False
+            entry.due_again = True
+        elif entry is None:
+            entry = self._entries[key] = _Entry(key=key)
+            self._of_partition.setdefault(key.topic_id_partition, set()).add(key)
+            self._schedule(entry, 0.0)
+
+    def discard(self, key: TaskKey) -> None:
+        """Ends a task; a run under way completes."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return
+        entry.removed = True
+        if not entry.running:
+            self._drop(entry)
+
+    def due_now(self, key: TaskKey) -> None:
+        """Makes a task due; during a run, right after it. Unknown tasks are ignored."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return
+        if entry.running:
+            entry.due_again = True
+        elif entry.due_s > self._clock.monotonic_s() or entry.ticket < 0:
+            self._schedule(entry, 0.0)
+
+    async def run_now(self, key: TaskKey) -> TaskOutcome:
+        """Runs a task as soon as a slot is free, paused or not, and answers the result of a run begun after this call.
+
+        Raises:
+            RemoteResourceNotFoundError: no such task, or it was removed before it ran.
+            Exception: what the run failed with.
+        """
+        entry = self._entries.get(key)
+        if entry is None or entry.removed:
+            raise _no_such_task(key)
+        waiter: asyncio.Future[TaskOutcome] = asyncio.get_running_loop().create_future()
+        entry.waiters.append(waiter)
+        self.due_now(key)
+        return await waiter
+
+    def state(self, key: TaskKey) -> TaskState | None:
+        """What is known about a task."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        now_s = self._clock.monotonic_s()
+        scheduled = entry.ticket >= 0
+        succeeded_s = entry.last_success_s
+        return TaskState(
+            key=key,
+            running=entry.running,
+            next_run_in_ms=max(0, round((entry.due_s - now_s) * 1000)) if scheduled else -1,
+            since_success_ms=-1 if succeeded_s is None else round((now_s - succeeded_s) * 1000),
+            consecutive_failures=entry.consecutive_failures,
+            last_error_reason=entry.last_error_reason,
+            last_error=entry.last_error,
+            runs=entry.runs,
+        )
+
+    def states(self) -> list[TaskState]:
+        """All tasks."""
+        return [state for key in list(self._entries) if (state := self.state(key)) is not None]
+
+    def stop(self) -> None:
+        """Begins no further runs; `run` returns when the runs under way have ended."""
+        self._stopping = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Runs tasks until `stop`, whatever they raise; cancelling it cancels the runs under way."""
+        async with asyncio.TaskGroup() as runs:
+            while not self._stopping:
+                await self._slots.acquire()
+                entry = await self._next_due()
+                if entry is None:
+                    self._slots.release()
+                    break
+                entry.running = True
+                runs.create_task(
+                    self._execute(entry),
+                    name=f"{self.name} {entry.key.topic_id_partition}",
+                    context=contextvars.Context(),
+                )
+
+    async def _next_due(self) -> _Entry | None:
+        while not self._stopping:
+            self._wake.clear()
+            now_s = self._clock.monotonic_s()
+            while self._heap:
+                due_s, ticket, entry = self._heap[0]
+                if entry.ticket == ticket and due_s > now_s:
+                    break
+                heapq.heappop(self._heap)
+                if entry.ticket != ticket:
+                    continue
+                entry.ticket = -1
+                if entry.waiters or not self._is_paused(entry.key.topic_id_partition):
+                    return entry
+            await self._sleep(self._heap[0][0] - now_s if self._heap else None)
+        return None
+
+    async def _sleep(self, delay_s: float | None) -> None:
+        """Waits for the next due time or until something changes."""
+        if delay_s is None:
+            await self._wake.wait()
+            return
+        async with asyncio.TaskGroup() as group:
+            waits = [
+                group.create_task(self._clock.sleep(delay_s)),
+                group.create_task(_wait_for(self._wake)),
+            ]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+
+    async def _execute(self, entry: _Entry) -> None:
+        waiters, entry.waiters = entry.waiters, []
+        entry.due_again = False
+        entry.runs += 1
+        try:
+            async with asyncio.timeout(self._settings.run_timeout_s) as deadline:
+                outcome = await self._runner(entry.key)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            if _is_really_cancelled(error):
+                self._ended(entry, 0.0)
+                self._slots.release()
+                raise
+            self._failed(entry, self._explained(entry, error, deadline), waiters)
+        else:
+            self._succeeded(entry, outcome, waiters)
+        self._slots.release()
+
+    def _succeeded(
+        self, entry: _Entry, outcome: TaskOutcome, waiters: list[asyncio.Future[TaskOutcome]]
+    ) -> None:
+        if entry.consecutive_failures:
+            logger.info("task_recovered", lane=self.name, failures=entry.consecutive_failures)
+        entry.last_success_s = self._clock.monotonic_s()
+        entry.consecutive_failures = 0
+        entry.last_error_reason = entry.last_error = ""
+        entry.removed = entry.removed or outcome.finished
+        self._ended(entry, 0.0 if outcome.more_work else self._settings.interval_s)
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(outcome)
+
+    def _failed(
+        self, entry: _Entry, error: BaseException, waiters: list[asyncio.Future[TaskOutcome]]
+    ) -> None:
+        entry.consecutive_failures += 1
+        known = error if isinstance(error, AquiferError) else None
+        entry.last_error_reason = (known.reason if known else ErrorReason.INTERNAL).value
+        entry.last_error = str(error) if known else repr(error)
+        delay_s = self._settings.backoff.delay_s(entry.consecutive_failures)
+        logger.warning(
+            "task_failed",
+            lane=self.name,
+            topic=entry.key.topic_id_partition.topic,
+            partition=entry.key.topic_id_partition.partition,
+            reason=entry.last_error_reason,
+            error=entry.last_error,
+            failures=entry.consecutive_failures,
+            retry_in_s=round(delay_s, 3),
+            exc_info=None if known else error,
+        )
+        self._ended(entry, delay_s)
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(error if isinstance(error, Exception) else _foreign(error))
+
+    def _ended(self, entry: _Entry, delay_s: float) -> None:
+        entry.running = False
+        if entry.removed:
+            self._drop(entry)
+        else:
+            self._schedule(entry, 0.0 if entry.due_again or entry.waiters else delay_s)
+
+    def _schedule(self, entry: _Entry, delay_s: float) -> None:
+        entry.due_s = self._clock.monotonic_s() + delay_s
+        entry.ticket = next(self._tickets)
+        heapq.heappush(self._heap, (entry.due_s, entry.ticket, entry))
+        self._wake.set()
+
+    def _drop(self, entry: _Entry) -> None:
+        entry.ticket = -1
+        if self._entries.pop(entry.key, None) is not None:
+            tip = entry.key.topic_id_partition
+            self._of_partition[tip].discard(entry.key)
+            if not self._of_partition[tip]:
+                del self._of_partition[tip]
+        for waiter in entry.waiters:
+            if not waiter.done():
+                waiter.set_exception(_no_such_task(entry.key))
+
+    def _explained(
+        self, entry: _Entry, error: BaseException, deadline: asyncio.Timeout
+    ) -> BaseException:
+        if not isinstance(error, TimeoutError) or not deadline.expired():
+            return error
+        limit_s = self._settings.run_timeout_s
+        explained = DeadlineExceededError(
+            f"{self.name} of {entry.key.topic_id_partition} took longer than {limit_s:g} s"
+        )
+        explained.__cause__ = error
+        return explained
+
+
+async def _wait_for(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+def _is_really_cancelled(error: BaseException) -> bool:
+    """Tells a cancellation of this run from a CancelledError that some code inside let escape."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
+def _foreign(error: BaseException) -> RuntimeError:
+    wrapped = RuntimeError(f"the run ended with {error!r}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def _no_such_task(key: TaskKey) -> RemoteResourceNotFoundError:
+    return RemoteResourceNotFoundError(
+        f"{key.topic_id_partition} has no {key.type.name} task here",
+        reason=ErrorReason.PARTITION_NOT_FOUND,
+        metadata={"topicIdPartition": str(key.topic_id_partition)},
+    )

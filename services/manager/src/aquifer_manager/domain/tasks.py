@@ -1,0 +1,81 @@
+"""Names and results of tasks."""
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+from aquifer_core.ids import TopicIdPartition
+from aquifer_core.segment import RemoteLogSegmentMetadata
+
+__all__ = ["ActionKind", "TaskAction", "TaskKey", "TaskOutcome", "TaskState", "TaskType"]
+
+
+class TaskType(IntEnum):
+    """Tasks of a partition; values are those of `aquifer.manager.v1.TaskType`."""
+
+    COPY = 1
+    EXPIRATION = 2
+    FOLLOWER = 3
+    PARTITION_DELETION = 4
+    SCRUB = 5
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TaskKey:
+    """Names a task. Only follower tasks belong to one broker; for the others `broker_id` is -1."""
+
+    topic_id_partition: TopicIdPartition
+    type: TaskType
+    broker_id: int = -1
+
+
+class ActionKind(StrEnum):
+    """What a run did with a segment, or would do."""
+
+    COPIED = "copied"
+    DELETED = "deleted"
+    MISSING = "missing"
+    EXTRA = "extra"
+    CORRUPT = "corrupt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskAction:
+    """Something a run did; `reason` is a stable code."""
+
+    segment: RemoteLogSegmentMetadata
+    action: ActionKind
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOutcome:
+    """Result of a successful run.
+
+    Attributes:
+        more_work: the run stopped early to be fair; the task is due again at once.
+        finished: the task has nothing left to do ever.
+    """
+
+    actions: tuple[TaskAction, ...] = ()
+    more_work: bool = False
+    finished: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskState:
+    """What is known about a task.
+
+    Attributes:
+        next_run_in_ms: 0: due; -1: not scheduled (running or paused).
+        since_success_ms: -1: never succeeded.
+        last_error_reason: empty when the last run succeeded.
+    """
+
+    key: TaskKey
+    running: bool
+    next_run_in_ms: int
+    since_success_ms: int
+    consecutive_failures: int
+    last_error_reason: str
+    last_error: str
+    runs: int
