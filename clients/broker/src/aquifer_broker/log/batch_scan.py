@@ -4,13 +4,14 @@ import struct
 from typing import Final, NamedTuple
 
 from aquifer_core.errors import CorruptRecordError
-from aquifer_core.formats.record_batch import BATCH_HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
+from aquifer_core.formats.batch_layout import BATCH_HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
+from aquifer_core.formats.record_batch import RecordBatch
 
 from aquifer_broker.log.log_file import LogFile
 
-__all__ = ["BatchPlace", "find_batch", "next_batch"]
+__all__ = ["BatchPlace", "find_batch", "next_batch", "read_batch"]
 
-_HEADER: Final = struct.Struct(">qiibIhiqq")
+_HEADER: Final = struct.Struct(">qiibIhiqqq")
 # One read serves the headers of small batches; index entries lie about 4 KiB apart.
 _WINDOW_BYTES: Final = 8192
 
@@ -23,6 +24,7 @@ class BatchPlace(NamedTuple):
     base_offset: int
     last_offset: int
     max_timestamp_ms: int
+    producer_id: int
 
 
 def find_batch(file: LogFile, position: int, offset: int) -> BatchPlace | None:
@@ -54,15 +56,23 @@ def next_batch(file: LogFile, position: int) -> BatchPlace | None:
     return _place(file, header, 0, position)
 
 
+def read_batch(file: LogFile, place: BatchPlace) -> RecordBatch:
+    """The whole batch at a place.
+
+    Raises:
+        CorruptRecordError: It is not one.
+    """
+    return RecordBatch(file.read_now(place.position, place.end_position - place.position))
+
+
 def _place(file: LogFile, window: bytes, index: int, position: int) -> BatchPlace | None:
     if len(window) - index < BATCH_HEADER_BYTES:
         return None
-    base, length, _, magic, _, _, last_delta, _, max_timestamp_ms = _HEADER.unpack_from(
-        window, index
-    )
+    fields = _HEADER.unpack_from(window, index)
+    base, length, _, magic, _, _, last_delta, _, max_timestamp_ms, producer_id = fields
     if magic != MAGIC or length < BATCH_HEADER_BYTES - LOG_OVERHEAD_BYTES or last_delta < 0:
         raise CorruptRecordError(f"{file.path.name}: no record batch at position {position}")
     end = position + LOG_OVERHEAD_BYTES + length
     if end > file.size_bytes:
         return None
-    return BatchPlace(position, end, base, base + last_delta, max_timestamp_ms)
+    return BatchPlace(position, end, base, base + last_delta, max_timestamp_ms, producer_id)

@@ -57,7 +57,7 @@ class IndexFile:
         """Loads a finished index so that it takes entries again."""
         if self._grown is None:
             content = bytearray(self.path.read_bytes())
-            self._release()
+            self.release()
             self._grown = content
             self._saved_bytes = len(content)
 
@@ -101,7 +101,7 @@ class IndexFile:
     def close(self) -> None:
         """Saves and releases; the data may be asked for again."""
         self.finish()
-        self._release()
+        self.release()
 
     def _map_file(self) -> None:
         with self.path.open("rb") as file:
@@ -111,7 +111,8 @@ class IndexFile:
             self._map = mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ)
         self._view = memoryview(self._map)
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """Lets go of the mapping; the data may be asked for again."""
         if self._view is not None:
             self._view.release()
         if self._map is not None:

@@ -69,3 +69,9 @@ class LogStorageError(UnavailableError):
 
     kafka_error_code: ClassVar[int] = 56
     default_reason = ErrorReason.NOT_READY
+
+
+class OffsetsOutOfOrderError(InvalidRequestError):
+    """A replicated batch does not follow the end of the log; the follower must truncate first."""
+
+    kafka_error_code: ClassVar[int] = -1

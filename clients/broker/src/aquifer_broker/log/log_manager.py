@@ -1,16 +1,40 @@
-"""All logs of a broker node over its log dirs (signatures under construction)."""
+"""All logs of a broker node over its log dirs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Self
 
+import structlog
+from aquifer_core.clock import SystemClock
 from aquifer_core.ids import KafkaUuid, TopicIdPartition
+from aquifer_core.ports import Clock
 
+from aquifer_broker.log.file_cleaner import FileCleaner
 from aquifer_broker.log.log_config import LogConfig
+from aquifer_broker.log.log_dir import DELETE_SUFFIX, STRAY_SUFFIX, LogDir
+from aquifer_broker.log.log_dir_set import LogDirSet
+from aquifer_broker.log.log_errors import LogStorageError
+from aquifer_broker.log.log_maintenance import LogMaintenance, LogManagerSettings
+from aquifer_broker.log.log_resources import LogResources
 from aquifer_broker.log.partition_log import PartitionLog
+
+__all__ = ["LogManager"]
+
+logger = structlog.get_logger(__name__)
+
+_Key = tuple[str, int]
 
 
 class LogManager:
-    """Owner of every `PartitionLog`; an async context manager: entering loads (and recovers), leaving flushes and closes."""
+    """Owner of every `PartitionLog`.
+
+    An async context manager: entering locks and reads the log dirs, leaving flushes and closes every log. A log is loaded (and
+    recovered if it has to be) by `open_log`, when its topic's configuration is known: whether it is tiered decides what its
+    start is.
+    """
 
     def __init__(
         self,
@@ -18,23 +42,66 @@ class LogManager:
         *,
         broker_id: int,
         cluster_id: str,
-        default_config: LogConfig,
-        topic_configs: Mapping[str, LogConfig] | None = None,
-        settings: object = None,
-        clock: object = None,
-    ) -> None: ...
+        default_config: LogConfig | None = None,
+        settings: LogManagerSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Prepares; nothing is touched before the context is entered."""
+        self._clock = clock or SystemClock()
+        self._default_config = default_config or LogConfig()
+        self._dirs = LogDirSet(
+            log_dirs, broker_id=broker_id, cluster_id=cluster_id, on_offline=self._dir_failed
+        )
+        self._logs: dict[_Key, PartitionLog] = {}
+        self._opening: defaultdict[_Key, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._cleaner = FileCleaner(self._clock)
+        self._offline_listeners: list[Callable[[Path], None]] = []
+        self._maintenance = LogMaintenance(
+            logs=lambda: tuple(self._logs.values()),
+            dirs=self._dirs,
+            cleaner=self._cleaner,
+            settings=settings or LogManagerSettings(),
+        )
+        self._running = AsyncExitStack()
 
-    async def __aenter__(self) -> "LogManager": ...
-    async def __aexit__(self, *exc: object) -> None: ...
+    async def __aenter__(self) -> Self:
+        """Opens the log dirs.
+
+        Raises:
+            InvalidConfigurationError: A dir belongs to somebody else, or none can be used.
+        """
+        await asyncio.to_thread(self._dirs.open)
+        for path in self._dirs.leftovers:
+            self._cleaner.schedule([path], 0)
+        await self._running.enter_async_context(self._maintenance)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._running.aclose()
+        failed: set[Path] = set()
+        for log in self._logs.values():
+            try:
+                await log.close()
+            except Exception:
+                logger.exception("log_not_closed", partition=str(log.topic_id_partition))
+                failed.add(log.directory.parent)
+        await self._cleaner.remove_all()
+        await asyncio.to_thread(self._dirs.close, tuple(self._logs.values()), failed)
+        self._logs.clear()
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
-        """The log if this broker has it.
+        """The log if it is open here.
 
         Raises:
             LogStorageError: it is in an offline log dir.
         """
+        key = (topic, partition)
+        self._dirs.check_online(key)
+        return self._logs.get(key)
 
-    def logs(self) -> Iterable[PartitionLog]: ...
+    def logs(self) -> Iterable[PartitionLog]:
+        """Every open log in an online log dir."""
+        return tuple(log for key, log in self._logs.items() if self._dirs.home_of(key).guard.online)
 
     async def open_log(
         self,
@@ -44,15 +111,122 @@ class LogManager:
         replicated: bool = False,
         log_dir: Path | None = None,
     ) -> PartitionLog:
-        """The existing log or a new one. A log of another topic id under the same name is put aside and deleted."""
+        """The existing log, loaded, or a new one. Idempotent. A log of another topic id under the same name is put aside and deleted.
+
+        Args:
+            topic_id_partition: The partition.
+            config: The topic's configuration; None: the defaults.
+            replicated: False: the high watermark is the end offset.
+            log_dir: Where to make a new log; None: the dir with the fewest.
+
+        Raises:
+            LogStorageError: its log dir is offline, or all are.
+        """
+        key = (topic_id_partition.topic, topic_id_partition.partition)
+        async with self._opening[key]:
+            log = self.get(*key)
+            if log is not None and log.topic_id_partition != topic_id_partition:
+                await self._remove(key, DELETE_SUFFIX)
+                log = None
+            if log is None:
+                log = await self._load(topic_id_partition, config or self._default_config, log_dir)
+                self._logs[key] = log
+            elif config is not None:
+                log.update_config(config)
+            log.set_replicated(replicated)
+            return log
 
     async def delete_log(self, topic: str, partition: int) -> None:
-        """Renames to `-delete` and removes later; idempotent."""
+        """Renames the directory to `-delete`, which is removed later; idempotent."""
+        async with self._opening[topic, partition]:
+            await self._remove((topic, partition), DELETE_SUFFIX)
 
     async def delete_strays(self, known: Iterable[TopicIdPartition]) -> list[TopicIdPartition]:
-        """Puts aside every log that the cluster metadata does not assign to this broker."""
+        """Puts aside, under a name ending in `-stray`, what the cluster does not assign to this broker. Nothing is removed.
 
-    def update_topic_config(self, topic: str, config: LogConfig) -> None: ...
+        A directory without a readable topic id counts as known when its name is.
+        """
+        ids = {(each.topic, each.partition): each.topic_id for each in known}
+        strays = []
+        for key, topic_id in self._dirs.stored().items():
+            if key in ids and topic_id in (None, ids[key]):
+                continue
+            async with self._opening[key]:
+                logger.warning("stray_log_put_aside", topic=key[0], partition=key[1])
+                await self._remove(key, STRAY_SUFFIX)
+            strays.append(TopicIdPartition(topic_id or KafkaUuid.ZERO, *key))
+        return strays
+
+    def update_topic_config(self, topic: str, config: LogConfig) -> None:
+        """Hands a changed configuration to the topic's open logs."""
+        for key, log in self._logs.items():
+            if key[0] == topic:
+                log.update_config(config)
 
     def log_dir_states(self) -> Sequence[tuple[Path, KafkaUuid, bool]]:
-        """(path, directory id, online)."""
+        """(path, directory id, online) in the order configured."""
+        return self._dirs.states()
+
+    def on_rolled(self, listener: Callable[[TopicIdPartition], None]) -> None:
+        """Calls the listener in the event loop after every roll; it must not block."""
+        self._maintenance.on_rolled(listener)
+
+    def on_log_dir_offline(self, listener: Callable[[Path], None]) -> None:
+        """Calls the listener once for each log dir that fails; it must not block."""
+        self._offline_listeners.append(listener)
+
+    def seconds_since_success(self) -> dict[str, float]:
+        """Age of the last success of each maintenance loop."""
+        return self._maintenance.seconds_since_success()
+
+    async def run_retention(self) -> int:
+        """One retention pass over every log now; number of segments deleted."""
+        return await self._maintenance.run_retention()
+
+    async def write_checkpoints(self) -> None:
+        """Writes the checkpoint files of every log dir now."""
+        await self._maintenance.write_checkpoints()
+
+    async def _load(
+        self, topic_id_partition: TopicIdPartition, config: LogConfig, log_dir: Path | None
+    ) -> PartitionLog:
+        key = (topic_id_partition.topic, topic_id_partition.partition)
+        stored_id = self._dirs.stored().get(key)
+        if stored_id is not None and stored_id != topic_id_partition.topic_id:
+            logger.warning("log_of_other_topic_deleted", partition=str(topic_id_partition))
+            await self._remove(key, DELETE_SUFFIX)
+        home = self._dirs.choose(key, log_dir)
+        with home.guard:
+            directory = await asyncio.to_thread(self._dirs.prepare, home, topic_id_partition)
+        return await PartitionLog.open(
+            directory,
+            topic_id_partition,
+            config,
+            self._resources(home),
+            home.checkpoints_of(key),
+        )
+
+    def _resources(self, home: LogDir) -> LogResources:
+        return LogResources(
+            guard=home.guard,
+            cleaner=self._cleaner,
+            clock=self._clock,
+            on_rolled=self._maintenance.rolled,
+        )
+
+    async def _remove(self, key: _Key, suffix: str) -> None:
+        log = self._logs.pop(key, None)
+        if log is not None:
+            log.release()
+        try:
+            path = await asyncio.to_thread(self._dirs.put_aside, key, suffix)
+        except LogStorageError:
+            # The dir is gone; if it comes back, the log in it is a stray.
+            return
+        if path is not None and suffix == DELETE_SUFFIX:
+            delay_ms = (log.config if log else self._default_config).file_delete_delay_ms
+            self._cleaner.schedule([path], delay_ms)
+
+    def _dir_failed(self, path: Path) -> None:
+        for listener in self._offline_listeners:
+            listener(path)

@@ -4,7 +4,7 @@ import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from aquifer_core.errors import CorruptIndexError
 from aquifer_core.formats import offset_index, time_index
@@ -25,21 +25,13 @@ from aquifer_broker.log.batch_scan import BatchPlace, find_batch, next_batch
 from aquifer_broker.log.index_file import IndexFile
 from aquifer_broker.log.log_config import LogConfig
 from aquifer_broker.log.log_file import LogFile
+from aquifer_broker.log.log_values import AppendedBatch
 from aquifer_broker.log.transaction_index_file import TransactionIndexFile
 
-__all__ = ["AppendedBatch", "LogSegment"]
+__all__ = ["LogSegment"]
 
 _MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 _MAX_SEGMENT_BYTES: Final = 2**31 - 1
-
-
-class AppendedBatch(NamedTuple):
-    """What the indexes need to know of a batch, with its final offsets."""
-
-    base_offset: int
-    last_offset: int
-    size_bytes: int
-    max_timestamp_ms: int
 
 
 class LogSegment:
@@ -221,6 +213,14 @@ class LogSegment:
             self.first_timestamp_ms = first.max_timestamp_ms
         self._bytes_since_index_entry = self.size_bytes - offsets.last_entry.position
 
+    def next_offset(self) -> int:
+        """Offset after the last batch; the base offset when the segment is empty."""
+        last = self.base_offset - 1
+        position = self.offset_index.last_entry.position
+        while (place := next_batch(self.log_file, position)) is not None:
+            last, position = place.last_offset, place.end_position
+        return last + 1
+
     def truncate(self, offset: int) -> int:
         """Drops batches from the one that holds an offset on; returns the bytes dropped."""
         place = self.find(offset)
@@ -289,6 +289,12 @@ class LogSegment:
         """Saves the indexes and releases descriptors; all of it may be used again."""
         self.offset_index_file.close()
         self.time_index_file.close()
+        self.log_file.close()
+
+    def release(self) -> None:
+        """Releases descriptors without saving anything."""
+        self.offset_index_file.release()
+        self.time_index_file.release()
         self.log_file.close()
 
     def _append_time_entry(self) -> None:

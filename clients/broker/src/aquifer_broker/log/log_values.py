@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 from aquifer_core.formats.checksum import Buffer
+from aquifer_core.formats.record_batch import RecordBatch
+from aquifer_core.formats.transaction_index import AbortedTransaction
 
 
 class AppendOrigin(IntEnum):
@@ -44,12 +47,18 @@ class AppendInfo:
     duplicate: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AbortedTransaction:
-    """An aborted transaction as a Fetch response names it."""
+class AppendedBatch(NamedTuple):
+    """What indexes and producer state need to know of a batch, with its final offsets."""
 
-    producer_id: int
-    first_offset: int
+    base_offset: int
+    last_offset: int
+    size_bytes: int
+    max_timestamp_ms: int
+
+    @classmethod
+    def of(cls, batch: RecordBatch) -> "AppendedBatch":
+        """The facts of a batch that has its final offsets."""
+        return cls(batch.base_offset, batch.last_offset, batch.size_bytes, batch.max_timestamp_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,79 +1,113 @@
-"""One partition's log: append, read, offsets, truncation and what tiering needs of it.
+"""One partition's log: append, read, offsets, truncation and what tiering needs of it."""
 
-Signatures under construction; behaviour as documented.
-"""
-
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+import structlog
+from aquifer_core.errors import OffsetOutOfRangeError
 from aquifer_core.formats.checksum import Buffer
 from aquifer_core.ids import TopicIdPartition
+from aquifer_core.leader_epoch import LeaderEpochEntry
 from aquifer_core.segment import LogSegmentData
 
+from aquifer_broker.log.log_append import append_records
 from aquifer_broker.log.log_config import LogConfig
+from aquifer_broker.log.log_flush import flush_log, save_leader_epochs
+from aquifer_broker.log.log_loader import LogCheckpoints, load_log
+from aquifer_broker.log.log_reader import read_log
+from aquifer_broker.log.log_resources import LogResources
+from aquifer_broker.log.log_roll import roll_log
+from aquifer_broker.log.log_state import LogState
+from aquifer_broker.log.log_truncation import restart_log, truncate_log
 from aquifer_broker.log.log_values import (
-    ActiveProducer,
     AppendInfo,
     AppendOrigin,
     FetchIsolation,
-    LogOffsets,
     LogRead,
     RolledSegment,
     TimestampAndOffset,
 )
+from aquifer_broker.log.log_view import LogView
+from aquifer_broker.log.log_waiters import LogWaiters
+from aquifer_broker.log.producer_snapshots import write_snapshot
+from aquifer_broker.log.retention_pass import run_retention_pass
+from aquifer_broker.log.segment_export import describe_rolled_segments, export_segment
+from aquifer_broker.log.timestamp_lookup import find_by_timestamp, find_max_timestamp
+
+__all__ = ["PartitionLog"]
+
+logger = structlog.get_logger(__name__)
 
 
-class PartitionLog:
+class PartitionLog(LogView):
     """The local log of one partition. Made by `LogManager`; lives in the event loop's thread.
 
-    Every method raises `LogStorageError` when the log dir is offline.
+    An append is one vectored write to the page cache in the event loop; whatever may wait for the disk runs in a thread.
+    Every method that touches the disk raises `LogStorageError` when the log dir is offline.
     """
 
-    topic_id_partition: TopicIdPartition
-    directory: Path
-    config: LogConfig
+    def __init__(self, state: LogState, resources: LogResources) -> None:
+        """Takes over a loaded log; use `open`."""
+        super().__init__(state)
+        self._resources = resources
+        self._guard = resources.guard
+        self._waiters = LogWaiters()
+        self._replicated = True
+        # Held while the log is truncated or flushed by force; an append waits for it, but never takes it.
+        self._restructuring = asyncio.Lock()
 
-    @property
-    def offsets(self) -> LogOffsets: ...
-    @property
-    def log_start_offset(self) -> int: ...
-    @property
-    def local_log_start_offset(self) -> int: ...
-    @property
-    def high_watermark(self) -> int: ...
-    @property
-    def last_stable_offset(self) -> int: ...
-    @property
-    def log_end_offset(self) -> int: ...
-    @property
-    def highest_offset_in_remote_storage(self) -> int:
-        """-1: none."""
+    @classmethod
+    async def open(
+        cls,
+        directory: Path,
+        topic_id_partition: TopicIdPartition,
+        config: LogConfig,
+        resources: LogResources,
+        checkpoints: LogCheckpoints | None = None,
+    ) -> "PartitionLog":
+        """Loads the log in a directory, recovers it unless `checkpoints` say that it was closed cleanly, or makes a new one.
 
-    @property
-    def size_bytes(self) -> int: ...
-    @property
-    def tiering_enabled(self) -> bool:
-        """remote.storage.enable of the topic, and not compacted."""
-
-    @property
-    def leader_epochs(self): ...  # aquifer_core.leader_epoch.LeaderEpochCache
-    @property
-    def latest_epoch(self) -> int | None: ...
+        It counts as replicated until `set_replicated` says otherwise.
+        """
+        with resources.guard:
+            state = await asyncio.to_thread(
+                load_log,
+                directory,
+                topic_id_partition,
+                config,
+                checkpoints or LogCheckpoints(),
+                resources.clock.now_ms(),
+            )
+        return cls(state, resources)
 
     async def append(
         self, records: Buffer, *, leader_epoch: int, origin: AppendOrigin = AppendOrigin.CLIENT
     ) -> AppendInfo:
         """Checks and appends record batches. Offsets and leader epoch are set, except with origin REPLICATION.
 
-        Does not wait for the disk unless `flush.messages` says so. `records` is not modified and not kept.
+        Does not wait for the disk unless `flush.messages` says so. `records` is neither modified nor kept. A client's batch that
+        is in the log already is not appended again; the answer is the first one's.
 
         Raises:
             CorruptRecordError: CRC, magic or structure (CORRUPT_MESSAGE).
+            StaleLeaderEpochError: `leader_epoch` is below the log's.
             RecordTooLargeError, RecordListTooLargeError, InvalidRecordError, InvalidTimestampError,
             OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError,
-            TransactionCoordinatorFencedError: see `log_errors`; each has `kafka_error_code`.
+            TransactionCoordinatorFencedError, OffsetsOutOfOrderError: see `log_errors`; each has `kafka_error_code`.
         """
+        self._guard.check()
+        while self._restructuring.locked():
+            async with self._restructuring:
+                pass
+        with self._guard:
+            info = append_records(self._state, self._resources, records, leader_epoch, origin)
+        self._moved()
+        state = self._state
+        if state.log_end_offset - state.recovery_point >= state.config.flush_messages:
+            await self.flush()
+        return info
 
     async def read(
         self,
@@ -87,58 +121,141 @@ class PartitionLog:
 
         Raises:
             OffsetOutOfRangeError: outside [local_log_start_offset, log_end_offset]; the offset is remote when
-                log_start_offset <= fetch_offset < local_log_start_offset and `tiering_enabled`.
+                log_start_offset <= fetch_offset < local_log_start_offset.
         """
+        with self._guard:
+            return await read_log(
+                self._state,
+                fetch_offset,
+                max_bytes,
+                min_one_batch=min_one_batch,
+                isolation=isolation,
+            )
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Calls back in the loop after every move of end offset, high watermark or last stable offset; returns the undo."""
+        return self._waiters.subscribe(callback)
 
     async def wait_for_data(
         self, offset: int, isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK
     ) -> None:
         """Returns once a record at `offset` is readable. Use with `asyncio.timeout`."""
+        await self._waiters.wait_until(lambda: self._state.upper_bound(isolation) > offset)
 
     def set_replicated(self, replicated: bool) -> None:
-        """Unreplicated (default of `LogManager.open_log`): the high watermark is the end offset."""
+        """Says whether the high watermark is moved by replication, or is the end offset."""
+        self._replicated = replicated
+        if not replicated:
+            self._moved()
 
     def set_high_watermark(self, offset: int) -> int:
-        """Moves the high watermark, kept inside [log start, log end]; returns the result."""
+        """Moves the high watermark, kept between log start and log end; returns the result."""
+        state = self._state
+        kept = max(state.log_start_offset, min(offset, state.log_end_offset))
+        if kept != state.high_watermark:
+            state.high_watermark = kept
+            state.producers.on_high_watermark(kept)
+            self._waiters.wake()
+        return kept
 
     def update_highest_offset_in_remote_storage(self, offset: int) -> None:
-        """Monotonic."""
+        """Records what was copied; never decreases."""
+        state = self._state
+        state.highest_offset_in_remote_storage = max(state.highest_offset_in_remote_storage, offset)
 
     async def increase_log_start_offset(self, offset: int, *, reason: str = "") -> bool:
-        """Raises the log start (DeleteRecords, retention); local segments wholly below go. A lower value does nothing.
+        """Raises the log start (DeleteRecords, retention); a lower value does nothing. Idempotent.
+
+        Local segments wholly below it go with the next retention pass.
 
         Raises:
             OffsetOutOfRangeError: above the high watermark.
         """
+        state = self._state
+        if offset > state.high_watermark:
+            raise OffsetOutOfRangeError(
+                f"log start offset {offset} of {state.topic_id_partition} is above the high watermark {state.high_watermark}"
+            )
+        if offset <= state.log_start_offset:
+            return False
+        logger.info(
+            "log_start_offset_raised",
+            partition=str(state.topic_id_partition),
+            before=state.log_start_offset,
+            after=offset,
+            reason=reason,
+        )
+        state.log_start_offset = offset
+        state.first_local_offset = max(state.first_local_offset, offset)
+        state.producers.truncate_start(offset)
+        if state.leader_epochs.truncate_from_start(offset):
+            state.epochs_saved = False
+        self._waiters.wake()
+        return True
 
     async def truncate_to(self, offset: int) -> bool:
         """Drops records at and after `offset` (followers); True when something was dropped."""
+        async with self._restructuring:
+            with self._guard:
+                dropped = await truncate_log(self._state, self._resources, offset)
+        self._waiters.wake()
+        return dropped
 
     async def truncate_fully_and_start_at(
         self, offset: int, *, log_start_offset: int | None = None
     ) -> None:
-        """Empties the log; the next record gets `offset`. `log_start_offset` may be lower (tiered bootstrap)."""
+        """Empties the log; the next record gets `offset`. `log_start_offset` may be lower (tiered bootstrap, K-3.11)."""
+        async with self._restructuring:
+            with self._guard:
+                await restart_log(
+                    self._state, self._resources, offset, log_start_offset=log_start_offset
+                )
+        self._waiters.wake()
+
+    async def restore_tiered_state(
+        self, epochs: Iterable[LeaderEpochEntry], producer_snapshot: bytes | None
+    ) -> None:
+        """After `truncate_fully_and_start_at`: leader epochs and producer state from remote storage (K-3.11).
+
+        Raises:
+            CorruptIndexError: The snapshot is damaged; nothing was changed.
+        """
+        async with self._restructuring:
+            with self._guard:
+                await restart_log(
+                    self._state,
+                    self._resources,
+                    self._state.log_end_offset,
+                    log_start_offset=self._state.log_start_offset,
+                    epochs=epochs,
+                    producer_snapshot=producer_snapshot,
+                )
 
     async def assign_epoch_start(self, epoch: int, offset: int) -> None:
-        """Records the start of a leader epoch, durably. Call on becoming leader with `log_end_offset`."""
-
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) as OffsetForLeaderEpoch answers; (-1, -1) when unknown."""
+        """Records the start of a leader epoch, durably. Call on becoming leader with `log_end_offset`. Idempotent."""
+        if self._state.leader_epochs.assign(epoch, offset):
+            self._state.epochs_saved = False
+        with self._guard:
+            await save_leader_epochs(self._state)
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
         """First record of the LOCAL log at or after a time; None: none."""
+        with self._guard:
+            return await find_by_timestamp(self._state, timestamp_ms)
 
     async def max_timestamp(self) -> TimestampAndOffset | None:
-        """The record with the largest timestamp of the local log; None: empty."""
+        """The record with the largest timestamp of the local log; None: there is none."""
+        with self._guard:
+            return await find_max_timestamp(self._state)
 
-    def active_producers(self) -> Sequence[ActiveProducer]:
-        """For DescribeProducers."""
+    def remove_expired_producers(self, expiration_ms: int) -> int:
+        """Forgets producers that were silent for longer; returns how many."""
+        return self._state.producers.remove_expired(self._resources.clock.now_ms(), expiration_ms)
 
     def rolled_segments(self, from_offset: int = 0) -> Sequence[RolledSegment]:
         """From the segment holding `from_offset` on, without the active one."""
+        with self._guard:
+            return describe_rolled_segments(self._state, from_offset)
 
     def segment_data(self, base_offset: int) -> AbstractAsyncContextManager[LogSegmentData]:
         """`async with` the parts of a rolled segment; its files stay readable inside.
@@ -146,15 +263,63 @@ class PartitionLog:
         Raises:
             RemoteResourceNotFoundError: no such rolled segment.
         """
+        return export_segment(self._state, base_offset)
 
     async def roll_active(self) -> int:
         """Closes the active segment unless it is empty; returns the active segment's base offset."""
+        with self._guard:
+            if self._state.segments.active.size_bytes:
+                roll_log(self._state, self._resources, self._state.log_end_offset)
+        return self.active_base_offset
 
     async def apply_local_retention(self) -> int:
         """One retention pass (K-3.5); number of segments deleted."""
+        async with self._restructuring:
+            with self._guard:
+                deleted = run_retention_pass(self._state, self._resources)
+        if deleted:
+            self._waiters.wake()
+        return deleted
 
     async def flush(self) -> None:
         """fsync up to the end offset; moves the recovery point."""
+        with self._guard:
+            await flush_log(self._state, self._state.log_end_offset)
+
+    async def flush_rolled(self) -> None:
+        """fsync the rolled segments; moves the recovery point to the active segment."""
+        with self._guard:
+            await flush_log(self._state, self.active_base_offset)
 
     def update_config(self, config: LogConfig) -> None:
-        """Takes effect at once."""
+        """Takes effect at once. A topic whose tiering ends keeps only its local part (K-3.12)."""
+        state = self._state
+        if state.config.tiered and not config.tiered:
+            state.log_start_offset = state.local_log_start_offset
+        state.config = config
+        state.segments.active.update_config(config)
+
+    async def close(self) -> None:
+        """Flushes, takes a producer snapshot and releases every descriptor. Nothing may be called afterwards."""
+        state = self._state
+        try:
+            if self._guard.online:
+                with self._guard:
+                    state.producers.map_end_offset = state.log_end_offset
+                    write_snapshot(state.directory, state.producers)
+                    state.segments.active.finish()
+                    await self.flush()
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Releases every descriptor, without saving anything: the log dir is offline or the log was deleted."""
+        for segment in self._state.segments:
+            segment.release()
+
+    def _moved(self) -> None:
+        state = self._state
+        if not self._replicated and state.high_watermark != state.log_end_offset:
+            state.high_watermark = state.log_end_offset
+            state.producers.on_high_watermark(state.high_watermark)
+        self._waiters.wake()

@@ -18,7 +18,7 @@ from aquifer_broker.log.log_errors import (
     OutOfOrderSequenceError,
     TransactionCoordinatorFencedError,
 )
-from aquifer_broker.log.log_values import AppendOrigin
+from aquifer_broker.log.log_values import AppendedBatch, AppendOrigin
 from aquifer_broker.log.producer_entry import BatchMetadata, ProducerEntry, is_next_sequence
 
 __all__ = ["CompletedTransaction", "ProducerState"]
@@ -103,11 +103,11 @@ class ProducerState:
     def apply(
         self,
         batch: RecordBatch,
-        first_offset: int,
-        last_offset: int,
+        appended: AppendedBatch,
         marker: EndTxnMarker | None = None,
     ) -> CompletedTransaction | None:
         """Takes a batch into account that was appended; returns the transaction that it ends."""
+        first_offset, last_offset, _, timestamp_ms = appended
         self.map_end_offset = last_offset + 1
         producer_id = batch.producer_id
         if producer_id < 0:
@@ -117,7 +117,7 @@ class ProducerState:
             entry = self._entries[producer_id] = ProducerEntry(producer_id=producer_id)
         if batch.producer_epoch >= entry.epoch:
             entry.move_to_epoch(batch.producer_epoch)
-        entry.last_timestamp_ms = batch.max_timestamp_ms
+        entry.last_timestamp_ms = timestamp_ms
         if marker is not None:
             return self._end_transaction(entry, marker, last_offset)
         entry.batches.append(
@@ -126,7 +126,7 @@ class ProducerState:
                 batch.last_sequence,
                 first_offset,
                 last_offset,
-                batch.max_timestamp_ms,
+                timestamp_ms,
             )
         )
         if batch.is_transactional and entry.txn_first_offset is None:

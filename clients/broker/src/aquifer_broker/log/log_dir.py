@@ -1,0 +1,218 @@
+"""One log dir: its identity, its checkpoint files, the partition directories in it (K-6.1)."""
+
+import fcntl
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+import structlog
+from aquifer_core.errors import CorruptIndexError, InvalidConfigurationError
+from aquifer_core.formats.meta_properties import (
+    MetaProperties,
+    format_meta_properties,
+    parse_meta_properties,
+)
+from aquifer_core.formats.offset_checkpoint import format_offsets, parse_offsets
+from aquifer_core.formats.partition_metadata import (
+    format_partition_metadata,
+    parse_partition_metadata,
+)
+from aquifer_core.formats.segment_files import (
+    CLEAN_SHUTDOWN_NAME,
+    LOG_START_OFFSET_CHECKPOINT_NAME,
+    META_PROPERTIES_NAME,
+    PARTITION_METADATA_NAME,
+    RECOVERY_POINT_CHECKPOINT_NAME,
+    REPLICATION_OFFSET_CHECKPOINT_NAME,
+    parse_partition_directory,
+    partition_directory,
+)
+from aquifer_core.ids import KafkaUuid
+
+from aquifer_broker.log.atomic_file import fsync_directory, write_atomically
+from aquifer_broker.log.log_loader import LogCheckpoints
+from aquifer_broker.log.log_view import LogView
+from aquifer_broker.log.storage_guard import StorageGuard
+
+__all__ = [
+    "CHECKPOINTS",
+    "DELETE_SUFFIX",
+    "FUTURE_SUFFIX",
+    "STRAY_SUFFIX",
+    "LogDir",
+    "read_topic_id",
+]
+
+logger = structlog.get_logger(__name__)
+
+DELETE_SUFFIX: Final = "-delete"
+STRAY_SUFFIX: Final = "-stray"
+FUTURE_SUFFIX: Final = "-future"
+_LOCK_NAME: Final = ".lock"
+_CLEAN_SHUTDOWN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1}'
+_MAX_NAME_BYTES: Final = 255
+
+CHECKPOINTS: Final[Mapping[str, Callable[[LogView], int]]] = {
+    RECOVERY_POINT_CHECKPOINT_NAME: lambda log: log.recovery_point,
+    LOG_START_OFFSET_CHECKPOINT_NAME: lambda log: log.log_start_offset,
+    REPLICATION_OFFSET_CHECKPOINT_NAME: lambda log: log.high_watermark,
+}
+
+
+class LogDir:
+    """A log dir, locked against other processes while open.
+
+    Attributes:
+        id: Directory id, kept in `meta.properties`.
+        was_clean: Whether the last owner closed every log.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        broker_id: int,
+        cluster_id: str,
+        on_offline: Callable[[StorageGuard], None],
+    ) -> None:
+        """Opens or makes the dir. Blocks.
+
+        Raises:
+            InvalidConfigurationError: It belongs to another broker or cluster, or another process uses it.
+            LogStorageError: The disk failed.
+        """
+        self.path = path
+        self.guard = StorageGuard(path, on_offline)
+        self.id = KafkaUuid.ZERO
+        self.was_clean = False
+        self._lock = -1
+        self._checkpoints: dict[str, dict[tuple[str, int], int]] = {}
+        with self.guard:
+            path.mkdir(parents=True, exist_ok=True)
+            self._take_lock()
+            self._identify(broker_id, cluster_id)
+            marker = path / CLEAN_SHUTDOWN_NAME
+            self.was_clean = marker.exists()
+            marker.unlink(missing_ok=True)
+            for name in CHECKPOINTS:
+                self._checkpoints[name] = self._read_checkpoint(name)
+
+    def partitions(self) -> dict[tuple[str, int], Path]:
+        """Directories of live partitions. Blocks."""
+        found = {}
+        for path in self.path.iterdir():
+            key = parse_partition_directory(path.name)
+            if key is not None and path.is_dir():
+                found[key] = path
+        return found
+
+    def leftovers(self) -> list[Path]:
+        """Directories of deleted partitions and of unfinished moves. Blocks."""
+        return [
+            path
+            for path in self.path.iterdir()
+            if path.is_dir() and path.name.endswith((DELETE_SUFFIX, FUTURE_SUFFIX))
+        ]
+
+    def create_partition(self, topic: str, partition: int, topic_id: KafkaUuid) -> Path:
+        """Makes the directory of a new partition. Blocks.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        path = self.path / partition_directory(topic, partition)
+        path.mkdir(exist_ok=True)
+        write_atomically(path / PARTITION_METADATA_NAME, format_partition_metadata(topic_id))
+        fsync_directory(self.path)
+        return path
+
+    def put_aside(self, path: Path, suffix: str) -> Path:
+        """Renames a partition's directory so that it no longer counts, as Kafka does. Blocks."""
+        unique = f".{os.urandom(16).hex()}{suffix}"
+        new = path.with_name(path.name[: _MAX_NAME_BYTES - len(unique)] + unique)
+        path.rename(new)
+        fsync_directory(self.path)
+        return new
+
+    def checkpoints_of(self, key: tuple[str, int]) -> LogCheckpoints:
+        """What the checkpoint files said of a partition when they were read or written last."""
+        return LogCheckpoints(
+            clean_shutdown=self.was_clean,
+            recovery_point=self._checkpoints[RECOVERY_POINT_CHECKPOINT_NAME].get(key, 0),
+            log_start_offset=self._checkpoints[LOG_START_OFFSET_CHECKPOINT_NAME].get(key),
+            high_watermark=self._checkpoints[REPLICATION_OFFSET_CHECKPOINT_NAME].get(key, 0),
+        )
+
+    def forget(self, key: tuple[str, int]) -> None:
+        """Drops a partition from the checkpoints, so that a later one of the same name starts anew."""
+        for offsets in self._checkpoints.values():
+            offsets.pop(key, None)
+
+    def update_checkpoints(self, logs: Iterable[LogView]) -> dict[str, bytes]:
+        """Takes the offsets of open logs over; returns the files to write with `write_files`."""
+        for log in logs:
+            key = (log.topic_id_partition.topic, log.topic_id_partition.partition)
+            for name, offset in CHECKPOINTS.items():
+                self._checkpoints[name][key] = offset(log)
+        return {name: format_offsets(offsets) for name, offsets in self._checkpoints.items()}
+
+    def write_files(self, files: Mapping[str, bytes]) -> None:
+        """Replaces checkpoint files one by one. Blocks."""
+        for name, content in files.items():
+            write_atomically(self.path / name, content)
+
+    def mark_clean(self) -> None:
+        """Tells the next owner that every log was closed. Blocks."""
+        write_atomically(self.path / CLEAN_SHUTDOWN_NAME, _CLEAN_SHUTDOWN_CONTENT)
+
+    def close(self) -> None:
+        """Lets other processes have the dir; idempotent."""
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            os.close(lock)
+
+    def _take_lock(self) -> None:
+        self._lock = os.open(self.path / _LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.close()
+            raise InvalidConfigurationError(
+                f"log.dirs={str(self.path)!r} is not valid: another process uses it; stop it or give another directory"
+            ) from error
+
+    def _identify(self, broker_id: int, cluster_id: str) -> None:
+        path = self.path / META_PROPERTIES_NAME
+        try:
+            meta = parse_meta_properties(path.read_bytes())
+        except FileNotFoundError:
+            meta = MetaProperties(cluster_id=cluster_id, node_id=broker_id)
+        if (meta.cluster_id, meta.node_id) != (cluster_id, broker_id):
+            raise InvalidConfigurationError(
+                f"log.dirs={str(self.path)!r} is not valid: it belongs to broker {meta.node_id} of cluster "
+                f"{meta.cluster_id!r}, not to broker {broker_id} of cluster {cluster_id!r}; give an empty directory"
+            )
+        self.id = meta.directory_id or KafkaUuid.random()
+        if meta.directory_id is None:
+            owner = MetaProperties(cluster_id=cluster_id, node_id=broker_id, directory_id=self.id)
+            write_atomically(path, format_meta_properties(owner))
+
+    def _read_checkpoint(self, name: str) -> dict[tuple[str, int], int]:
+        try:
+            return parse_offsets((self.path / name).read_bytes())
+        except FileNotFoundError:
+            return {}
+        except CorruptIndexError as error:
+            # Without it everything is recovered from the start, which is slow and safe.
+            logger.error("checkpoint_corrupt", path=str(self.path / name), error=str(error))
+            self.was_clean = False
+            return {}
+
+
+def read_topic_id(directory: Path) -> KafkaUuid | None:
+    """The topic id in `partition.metadata`; None when there is none that can be read. Blocks."""
+    try:
+        return parse_partition_metadata((directory / PARTITION_METADATA_NAME).read_bytes())
+    except (FileNotFoundError, CorruptIndexError):
+        return None

@@ -1,0 +1,196 @@
+"""Loading a log from its directory, with recovery after an unclean shutdown."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import structlog
+from aquifer_core.errors import CorruptIndexError, CorruptRecordError
+from aquifer_core.formats.leader_epoch_checkpoint import parse_leader_epochs
+from aquifer_core.formats.segment_files import (
+    DELETED_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT_NAME,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    parse_base_offset,
+    segment_file_name,
+)
+from aquifer_core.ids import TopicIdPartition
+from aquifer_core.leader_epoch import LeaderEpochCache, LeaderEpochEntry
+
+from aquifer_broker.log.log_config import LogConfig
+from aquifer_broker.log.log_segment import LogSegment
+from aquifer_broker.log.log_segments import LogSegments
+from aquifer_broker.log.log_state import LogState
+from aquifer_broker.log.producer_snapshots import (
+    rebuild_producer_state,
+    remove_snapshots_above,
+    remove_stray_snapshots,
+    snapshot_path,
+    write_snapshot,
+)
+from aquifer_broker.log.segment_recovery import recover_segment
+
+__all__ = ["LogCheckpoints", "load_log"]
+
+logger = structlog.get_logger(__name__)
+
+_INDEX_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+# Left behind by a crash between two renames; `.cleaned` and `.swap` by Kafka's compaction.
+_LEFTOVER_SUFFIXES = (DELETED_SUFFIX, ".tmp", ".cleaned")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogCheckpoints:
+    """What the checkpoint files of the log dir say of a log.
+
+    Attributes:
+        clean_shutdown: Nothing has to be recovered.
+        log_start_offset: None when the file does not name the log.
+    """
+
+    clean_shutdown: bool = False
+    recovery_point: int = 0
+    log_start_offset: int | None = None
+    high_watermark: int = 0
+
+
+def load_log(
+    directory: Path,
+    topic_id_partition: TopicIdPartition,
+    config: LogConfig,
+    checkpoints: LogCheckpoints,
+    now_ms: int,
+) -> LogState:
+    """Loads a log, or makes an empty one in an empty directory. Blocks.
+
+    Raises:
+        OSError: The disk failed.
+    """
+    _remove_leftovers(directory)
+    segments = [
+        LogSegment(directory, base_offset, config, now_ms=now_ms, create=False)
+        for base_offset in _base_offsets(directory)
+    ]
+    epochs, epochs_saved = _load_epochs(directory)
+    if epochs is None:
+        # Every batch names its epoch, so recovery of all segments finds those of the local log again.
+        epochs = LeaderEpochCache()
+        checkpoints = replace(checkpoints, clean_shutdown=False, recovery_point=0)
+    before = epochs.entries
+    recovered = _recover(directory, segments, epochs, checkpoints)
+    start = checkpoints.log_start_offset or 0
+    end_offset = segments[-1].next_offset() if segments else start
+    if segments and end_offset < start:
+        logger.warning("log_ends_below_its_start", directory=str(directory), log_start_offset=start)
+        _drop(segments)
+    if not segments:
+        end_offset = start
+        segments.append(LogSegment(directory, start, config, now_ms=now_ms, create=True))
+        remove_snapshots_above(directory, -1)
+        epochs.clear()
+    segments[-1].start_growing()
+    first_base = segments[0].base_offset
+    if not config.tiered:
+        start = max(start, first_base)
+    epochs.truncate_from_end(end_offset)
+    epochs.truncate_from_start(start)
+    remove_snapshots_above(directory, end_offset)
+    remove_stray_snapshots(directory, {segment.base_offset for segment in segments})
+    producers = rebuild_producer_state(directory, segments, end_offset)
+    high_watermark = max(start, first_base, min(checkpoints.high_watermark, end_offset))
+    producers.on_high_watermark(high_watermark)
+    return LogState(
+        topic_id_partition=topic_id_partition,
+        directory=directory,
+        config=config,
+        segments=LogSegments(segments),
+        producers=producers,
+        leader_epochs=epochs,
+        log_start_offset=start,
+        first_local_offset=max(start, first_base),
+        log_end_offset=end_offset,
+        high_watermark=high_watermark,
+        recovery_point=min(checkpoints.recovery_point, end_offset) if recovered else end_offset,
+        epochs_saved=epochs_saved and epochs.entries == before,
+    )
+
+
+def _remove_leftovers(directory: Path) -> None:
+    for path in list(directory.iterdir()):
+        if path.suffix in _LEFTOVER_SUFFIXES:
+            path.unlink(missing_ok=True)
+        elif path.suffix in _INDEX_SUFFIXES:
+            base_offset = parse_base_offset(path.name)
+            if base_offset is None:
+                continue
+            if not (directory / segment_file_name(base_offset, LOG_SUFFIX)).exists():
+                logger.warning("orphan_index_removed", path=str(path))
+                path.unlink()
+
+
+def _base_offsets(directory: Path) -> list[int]:
+    names = (path.name for path in directory.iterdir() if path.suffix == LOG_SUFFIX)
+    return sorted(offset for name in names if (offset := parse_base_offset(name)) is not None)
+
+
+def _load_epochs(directory: Path) -> tuple[LeaderEpochCache | None, bool]:
+    path = directory / LEADER_EPOCH_CHECKPOINT_NAME
+    try:
+        entries: Iterable[LeaderEpochEntry] = parse_leader_epochs(path.read_bytes())
+    except FileNotFoundError:
+        return LeaderEpochCache(), False
+    except CorruptIndexError as error:
+        logger.error("leader_epochs_corrupt", path=str(path), error=str(error))
+        return None, False
+    return LeaderEpochCache(entries), True
+
+
+def _recover(
+    directory: Path,
+    segments: list[LogSegment],
+    epochs: LeaderEpochCache,
+    checkpoints: LogCheckpoints,
+) -> bool:
+    """Recovers what has to be; segments behind a damaged one are dropped. Answers whether anything was recovered."""
+    recovered = False
+    for index, segment in enumerate(list(segments)):
+        if not _needs_recovery(segments, index, checkpoints):
+            continue
+        recovered = True
+        producers = rebuild_producer_state(directory, segments[:index], segment.base_offset)
+        if not snapshot_path(directory, segment.base_offset).exists():
+            write_snapshot(directory, producers)
+        remove_snapshots_above(directory, segment.base_offset)
+        cut = recover_segment(segment, producers, epochs)
+        segment.finish()
+        if cut:
+            _drop(segments, index + 1)
+            break
+    return recovered
+
+
+def _needs_recovery(segments: list[LogSegment], index: int, checkpoints: LogCheckpoints) -> bool:
+    is_last = index + 1 == len(segments)
+    end_offset = None if is_last else segments[index + 1].base_offset
+    if not checkpoints.clean_shutdown and (
+        end_offset is None or end_offset > checkpoints.recovery_point
+    ):
+        return True
+    try:
+        segments[index].load_state()
+    except (CorruptIndexError, CorruptRecordError) as error:
+        logger.warning("index_rebuilt", path=str(segments[index].log_file.path), error=str(error))
+        return True
+    return False
+
+
+def _drop(segments: list[LogSegment], start: int = 0) -> None:
+    for segment in segments[start:]:
+        logger.warning("segment_dropped", path=str(segment.log_file.path))
+        segment.close()
+        for path in segment.files():
+            path.unlink(missing_ok=True)
+    del segments[start:]

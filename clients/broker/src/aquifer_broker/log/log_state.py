@@ -1,0 +1,80 @@
+"""What is known of one log; its parts share it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from aquifer_core.ids import TopicIdPartition
+from aquifer_core.leader_epoch import LeaderEpochCache
+
+from aquifer_broker.log.log_config import LogConfig
+from aquifer_broker.log.log_segment import LogSegment
+from aquifer_broker.log.log_segments import LogSegments
+from aquifer_broker.log.log_values import FetchIsolation, LogOffsets
+from aquifer_broker.log.producer_state import ProducerState
+
+__all__ = ["LogState"]
+
+
+@dataclass(slots=True, kw_only=True)
+class LogState:
+    """Mutable state of a log, changed only in the event loop's thread.
+
+    Attributes:
+        first_local_offset: Where the local part starts; counts only when the topic is tiered.
+        recovery_point: Everything below is on the disk with its indexes.
+        highest_offset_in_remote_storage: -1: none known.
+        epochs_saved: Whether the checkpoint file has the leader epochs as they are.
+    """
+
+    topic_id_partition: TopicIdPartition
+    directory: Path
+    config: LogConfig
+    segments: LogSegments
+    producers: ProducerState
+    leader_epochs: LeaderEpochCache
+    log_start_offset: int
+    first_local_offset: int
+    log_end_offset: int
+    high_watermark: int
+    recovery_point: int
+    highest_offset_in_remote_storage: int = -1
+    epochs_saved: bool = True
+
+    @property
+    def local_log_start_offset(self) -> int:
+        """First offset of the local log; the log start when the topic is not tiered (K-3.9)."""
+        if self.config.tiered:
+            return max(self.first_local_offset, self.log_start_offset)
+        return self.log_start_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to where every transaction is decided; at most the high watermark."""
+        unstable = self.producers.first_unstable_offset
+        if unstable is None:
+            return self.high_watermark
+        return min(self.high_watermark, max(unstable, self.log_start_offset))
+
+    def upper_bound(self, isolation: FetchIsolation) -> int:
+        """Offset, exclusive, that a read may not pass."""
+        if isolation is FetchIsolation.LOG_END:
+            return self.log_end_offset
+        if isolation is FetchIsolation.TXN_COMMITTED:
+            return self.last_stable_offset
+        return self.high_watermark
+
+    def offsets(self) -> LogOffsets:
+        """All offsets at this moment."""
+        return LogOffsets(
+            log_start_offset=self.log_start_offset,
+            local_log_start_offset=self.local_log_start_offset,
+            high_watermark=self.high_watermark,
+            last_stable_offset=self.last_stable_offset,
+            log_end_offset=self.log_end_offset,
+            highest_offset_in_remote_storage=self.highest_offset_in_remote_storage,
+        )
+
+    def end_of(self, segment: LogSegment) -> int:
+        """Offset after the last one of a segment: the next one's base, or the log end."""
+        following = self.segments.following(segment)
+        return self.log_end_offset if following is None else following.base_offset
