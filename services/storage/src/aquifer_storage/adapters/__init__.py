@@ -1,0 +1,1 @@
+"""Object stores, and the RemoteStorageManagers that are made of them."""

@@ -1,0 +1,118 @@
+"""Chunk tables: the remote log indexes of the segments that are read."""
+
+import structlog
+from aquifer_core.errors import (
+    CorruptDataError,
+    CorruptSegmentError,
+    RemoteResourceNotFoundError,
+)
+from aquifer_core.formats.remote_log_index import RemoteLogIndex
+from aquifer_core.ids import RemoteLogSegmentId
+from aquifer_core.segment import RemoteLogSegmentMetadata
+
+from aquifer_storage.domain.custom_metadata import decode_location
+from aquifer_storage.domain.index_bundle import check_part
+from aquifer_storage.domain.loading_cache import LoadingCache
+from aquifer_storage.domain.manifest import BundlePart
+from aquifer_storage.domain.manifest_store import ManifestStore, segment_not_found
+from aquifer_storage.domain.object_key import ObjectKeys
+from aquifer_storage.domain.ports import ObjectStore
+
+logger = structlog.get_logger(__name__)
+
+
+class ChunkTables:
+    """Loads chunk tables and keeps those used last in memory.
+
+    The custom metadata of a segment says where its table lies, so that one read gets it. Without, the manifest says.
+    """
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        keys: ObjectKeys,
+        manifests: ManifestStore,
+        capacity_chunks: int,
+    ) -> None:
+        self._objects = objects
+        self._keys = keys
+        self._manifests = manifests
+        self._cache: LoadingCache[RemoteLogSegmentId, RemoteLogIndex] = LoadingCache(
+            capacity_chunks, weigh=lambda table: len(table) + 1
+        )
+
+    async def get(self, metadata: RemoteLogSegmentMetadata) -> RemoteLogIndex:
+        """Return a segment's chunk table.
+
+        Raises:
+            RemoteResourceNotFoundError: the segment is not in the store.
+            CorruptSegmentError: the table is damaged or not this segment's.
+        """
+        return await self._cache.get(metadata.segment_id, lambda: self._load(metadata))
+
+    def forget(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """Drop a table from memory."""
+        self._cache.forget(metadata.segment_id)
+
+    async def close(self) -> None:
+        """End the reads under way."""
+        await self._cache.close()
+
+    async def _load(self, metadata: RemoteLogSegmentMetadata) -> RemoteLogIndex:
+        location = decode_location(metadata.custom_metadata)
+        if location is not None:
+            try:
+                data = await self._read(metadata, location.position, location.size_bytes)
+                return parse_table(metadata, data)
+            except CorruptDataError as error:  # custom metadata may be wrong; the manifest decides
+                logger.warning(
+                    "chunk_table_is_not_where_custom_metadata_says",
+                    segment_id=str(metadata.segment_id),
+                    error=error.message,
+                )
+        stored = await self._manifests.get(metadata)
+        part = stored.manifest.parts[BundlePart.REMOTE_LOG_INDEX]
+        data = await self._read(metadata, part.position, part.size_bytes)
+        check_part(metadata, BundlePart.REMOTE_LOG_INDEX, part, data)
+        return parse_table(metadata, data)
+
+    async def _read(
+        self, metadata: RemoteLogSegmentMetadata, position: int, size_bytes: int
+    ) -> bytes:
+        if not size_bytes:
+            return b""
+        try:
+            return await self._objects.get(self._keys.of(metadata).indexes, position, size_bytes)
+        except RemoteResourceNotFoundError as error:
+            raise segment_not_found(metadata) from error
+
+
+def parse_table(metadata: RemoteLogSegmentMetadata, data: bytes) -> RemoteLogIndex:
+    """Parse a chunk table and check that it is the segment's.
+
+    Raises:
+        CorruptSegmentError: it is damaged or another segment's.
+    """
+    segment_id = metadata.segment_id.id
+    try:
+        table = RemoteLogIndex.parse(data)
+    except CorruptDataError as error:
+        raise _corrupt(metadata, error.message) from error
+    if any(entry.data_id.segment_id != segment_id for entry in table.entries):
+        raise _corrupt(metadata, "the remote log index belongs to another segment")
+    if table.data_size_bytes != metadata.segment_size_bytes:
+        raise _corrupt(
+            metadata,
+            f"the remote log index covers {table.data_size_bytes} bytes of a log of {metadata.segment_size_bytes}",
+        )
+    position = 0
+    for number, entry in enumerate(table.entries):
+        if entry.data_id.position != position:
+            raise _corrupt(metadata, f"chunk {number} does not follow the one before it")
+        position += entry.data_id.stored_length_bytes
+    return table
+
+
+def _corrupt(metadata: RemoteLogSegmentMetadata, what: str) -> CorruptSegmentError:
+    segment_id = str(metadata.segment_id.id)
+    return CorruptSegmentError(f"segment {segment_id}: {what}", metadata={"segmentId": segment_id})

@@ -1,0 +1,120 @@
+"""Writes the `.log` object: one request when it is small, else parts in parallel from one budget."""
+
+import asyncio
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from aquifer_core.errors import AquiferError
+from aquifer_core.formats.checksum import Buffer
+
+from aquifer_storage.domain.options import StorageOptions
+from aquifer_storage.domain.part_budget import PartBudget, PartBuffer
+from aquifer_storage.domain.ports import ObjectStore, ObjectUpload
+
+
+class LogUpload:
+    """The upload of one object whose bytes come in order.
+
+    Use it as an async context manager: leaving it with an error waits for the parts under way, gives every buffer back and forgets
+    what was uploaded. `is_visible` then tells whether the object may exist.
+    """
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        key: str,
+        max_size_bytes: int,
+        budget: PartBudget,
+        options: StorageOptions,
+    ) -> None:
+        self._objects = objects
+        self._key = key
+        self._budget = budget
+        self._options = options
+        single = max_size_bytes <= options.single_put_max_bytes
+        self._buffer_bytes = max_size_bytes if single else options.part_size_bytes
+        self._buffer: PartBuffer | None = None
+        self._upload: ObjectUpload | None = None
+        self._parts = 0
+        self._slots = asyncio.Semaphore(options.parallel_parts)
+        self._tasks = asyncio.TaskGroup()
+        self.stored_bytes = 0
+        self.is_visible = False
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self._tasks.__aexit__(kind, error, traceback)
+        except BaseExceptionGroup as group:
+            raise _first(group) from group
+        finally:
+            if self._buffer is not None:
+                self._budget.release(self._buffer)
+                self._buffer = None
+
+    async def append(self, pieces: Sequence[Buffer]) -> None:
+        """Add bytes; waits while the budget is spent or too many parts are under way."""
+        for piece in pieces:
+            rest = memoryview(piece)
+            while rest:
+                if self._buffer is None:
+                    self._buffer = await self._budget.acquire(self._buffer_bytes)
+                elif self._buffer.is_full:
+                    await self._send_part()
+                    continue
+                taken = self._buffer.fill(rest)
+                self.stored_bytes += taken
+                rest = rest[taken:]
+
+    async def complete(self) -> None:
+        """Send the rest and make the object visible."""
+        if self._upload is None:
+            self.is_visible = True
+            await self._objects.put(self._key, self._buffer.data if self._buffer else b"")
+            return
+        if self._buffer is not None:
+            await self._send_part()
+        for _ in range(self._options.parallel_parts):
+            await self._slots.acquire()
+        self.is_visible = True
+        await self._upload.complete()
+
+    async def abort(self) -> None:
+        """Forget the parts. Call it after the context was left."""
+        if self._upload is not None:
+            await self._upload.abort()
+
+    async def _send_part(self) -> None:
+        """Begin to send the full buffer, when a slot is free."""
+        if self._upload is None:
+            self._upload = await self._objects.start_upload(self._key, self._buffer_bytes)
+        await self._slots.acquire()
+        buffer, self._buffer = self._buffer, None
+        if buffer is not None:
+            self._parts += 1
+            part = self._tasks.create_task(self._upload.put_part(self._parts, buffer.data))
+            # A task that is cancelled before it began runs none of its own clean-up.
+            part.add_done_callback(lambda _: self._sent(buffer))
+
+    def _sent(self, buffer: PartBuffer) -> None:
+        self._budget.release(buffer)
+        self._slots.release()
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the error that says most: ours before others, and never a group."""
+    flat = [
+        _first(error) if isinstance(error, BaseExceptionGroup) else error
+        for error in group.exceptions
+    ]
+    ours = [error for error in flat if isinstance(error, AquiferError)]
+    return (ours or flat)[0]

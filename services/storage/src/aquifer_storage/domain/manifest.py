@@ -1,0 +1,245 @@
+"""The manifest of a segment: what the store holds of it and how to read that."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from aquifer_core.errors import AquiferError, CorruptSegmentError, ErrorReason, PreconditionError
+from aquifer_core.ids import KafkaUuid, RemoteLogSegmentId, TopicIdPartition
+from aquifer_core.segment import RemoteLogSegmentMetadata, StoredSegment
+from aquifer_core.state import RemoteLogSegmentState
+
+from aquifer_storage.domain.json_fields import JsonFields
+from aquifer_storage.domain.object_key import SegmentKeys
+
+FORMAT_VERSION: Final = 1
+LOG_PART: Final = "log"
+_ABANDONED: Final = "abandoned"
+
+
+class BundlePart(StrEnum):
+    """Parts of the index bundle, in the order in which they lie there."""
+
+    OFFSET_INDEX = "offset_index"
+    TIME_INDEX = "time_index"
+    TRANSACTION_INDEX = "transaction_index"
+    PRODUCER_SNAPSHOT = "producer_snapshot"
+    LEADER_EPOCHS = "leader_epochs"
+    REMOTE_LOG_INDEX = "remote_log_index"
+    REMOTE_OFFSET_INDEX = "remote_offset_index"
+    REMOTE_TIME_INDEX = "remote_time_index"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartLocation:
+    """Where a part lies in the index bundle, and the hex SHA-256 of its bytes."""
+
+    position: int
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredLog:
+    """The `.log` object.
+
+    Attributes:
+        original_bytes: size of the log that was copied.
+        stored_bytes: size of the object.
+        sha256: hex SHA-256 of the log that was copied.
+        codec: compression of its chunks.
+    """
+
+    original_bytes: int
+    stored_bytes: int
+    sha256: str
+    chunk_count: int
+    codec: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What the store holds of one segment.
+
+    Attributes:
+        metadata: as it was when copied.
+        log: the `.log` object.
+        parts: the index bundle.
+        encryption: names the key and holds the wrapped data key; none when not encrypted.
+        writer_version: what wrote the segment.
+    """
+
+    metadata: RemoteLogSegmentMetadata
+    log: StoredLog
+    parts: Mapping[BundlePart, PartLocation]
+    writer_version: str
+    encryption: Mapping[str, str] | None = None
+
+    @property
+    def bundle_bytes(self) -> int:
+        """Size of the index bundle."""
+        return sum(part.size_bytes for part in self.parts.values())
+
+    def stored_segment(self, keys: SegmentKeys, manifest_bytes: int) -> StoredSegment:
+        """Return the manifest as the role's contract has it."""
+        sha256 = {str(part): location.sha256 for part, location in self.parts.items()}
+        return StoredSegment(
+            metadata=self.metadata,
+            object_keys=(keys.log, keys.indexes, keys.manifest),
+            stored_bytes=self.log.stored_bytes + self.bundle_bytes + manifest_bytes,
+            original_bytes=self.log.original_bytes,
+            chunk_count=self.log.chunk_count,
+            codec=self.log.codec,
+            key_id=None if self.encryption is None else self.encryption.get("key_id"),
+            sha256={LOG_PART: self.log.sha256, **sha256},
+            writer_version=self.writer_version,
+        )
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Encode a manifest; equal manifests give equal bytes."""
+    log = manifest.log
+    document = {
+        "format_version": FORMAT_VERSION,
+        "writer_version": manifest.writer_version,
+        "metadata": _metadata_document(manifest.metadata),
+        "log": {
+            "original_bytes": log.original_bytes,
+            "stored_bytes": log.stored_bytes,
+            "sha256": log.sha256,
+            "chunk_count": log.chunk_count,
+            "codec": log.codec,
+        },
+        "indexes": {
+            str(part): {
+                "position": location.position,
+                "size_bytes": location.size_bytes,
+                "sha256": location.sha256,
+            }
+            for part, location in manifest.parts.items()
+        },
+        "encryption": None if manifest.encryption is None else dict(manifest.encryption),
+    }
+    return json.dumps(document, indent=1).encode()
+
+
+def encode_abandoned(reason: str) -> bytes:
+    """Encode what a failed copy puts in a manifest's place while it deletes what it wrote.
+
+    It makes another copy of the same segment id fail, which might else write its manifest between the check and the deletion.
+    """
+    return json.dumps({"format_version": FORMAT_VERSION, _ABANDONED: reason}, indent=1).encode()
+
+
+def decode_manifest(data: bytes, key: str) -> Manifest | None:
+    """Decode a manifest; none for one that says its copy was abandoned.
+
+    Raises:
+        CorruptSegmentError: the document is malformed or contradicts itself.
+        PreconditionError: a newer version wrote it.
+    """
+    fields = JsonFields.parse(data, f"manifest {key}")
+    version = fields.integer("format_version", minimum=1)
+    if version > FORMAT_VERSION:
+        raise PreconditionError(
+            f"manifest {key} has format version {version}; this service reads up to {FORMAT_VERSION}",
+            reason=ErrorReason.SCHEMA_MISMATCH,
+            metadata={"found": str(version), "expected": str(FORMAT_VERSION)},
+        )
+    if fields.has(_ABANDONED):
+        return None
+    try:
+        return Manifest(
+            metadata=_decode_metadata(fields.fields("metadata")),
+            log=_decode_log(fields.fields("log")),
+            parts=_decode_parts(fields.fields("indexes")),
+            writer_version=fields.text("writer_version"),
+            encryption=_decode_encryption(fields),
+        )
+    except CorruptSegmentError:
+        raise
+    except AquiferError as error:
+        raise CorruptSegmentError(f"manifest {key}: {error.message}") from error
+
+
+def _metadata_document(metadata: RemoteLogSegmentMetadata) -> dict[str, object]:
+    partition = metadata.topic_id_partition
+    custom = metadata.custom_metadata
+    return {
+        "topic_id": str(partition.topic_id),
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "segment_id": str(metadata.segment_id.id),
+        "start_offset": metadata.start_offset,
+        "end_offset": metadata.end_offset,
+        "broker_id": metadata.broker_id,
+        "max_timestamp_ms": metadata.max_timestamp_ms,
+        "event_timestamp_ms": metadata.event_timestamp_ms,
+        "segment_size_bytes": metadata.segment_size_bytes,
+        "segment_leader_epochs": {
+            str(epoch): offset for epoch, offset in metadata.segment_leader_epochs.items()
+        },
+        "state": metadata.state.name,
+        "custom_metadata": None if custom is None else custom.hex(),
+        "txn_index_empty": metadata.txn_index_empty,
+    }
+
+
+def _decode_metadata(fields: JsonFields) -> RemoteLogSegmentMetadata:
+    epochs = fields.fields("segment_leader_epochs")
+    partition = TopicIdPartition(
+        topic_id=KafkaUuid.parse(fields.text("topic_id")),
+        topic=fields.text("topic"),
+        partition=fields.integer("partition"),
+    )
+    return RemoteLogSegmentMetadata(
+        segment_id=RemoteLogSegmentId(partition, KafkaUuid.parse(fields.text("segment_id"))),
+        start_offset=fields.integer("start_offset"),
+        end_offset=fields.integer("end_offset"),
+        broker_id=fields.integer("broker_id"),
+        max_timestamp_ms=fields.integer("max_timestamp_ms"),
+        event_timestamp_ms=fields.integer("event_timestamp_ms"),
+        segment_size_bytes=fields.integer("segment_size_bytes"),
+        segment_leader_epochs={
+            epochs.key_as_integer(key): epochs.integer(key) for key in epochs.names()
+        },
+        state=fields.member("state", RemoteLogSegmentState),
+        custom_metadata=fields.hex_or_none("custom_metadata"),
+        txn_index_empty=fields.boolean("txn_index_empty"),
+    )
+
+
+def _decode_log(fields: JsonFields) -> StoredLog:
+    return StoredLog(
+        original_bytes=fields.integer("original_bytes", minimum=0),
+        stored_bytes=fields.integer("stored_bytes", minimum=0),
+        sha256=fields.sha256("sha256"),
+        chunk_count=fields.integer("chunk_count", minimum=0),
+        codec=fields.text("codec"),
+    )
+
+
+def _decode_parts(fields: JsonFields) -> dict[BundlePart, PartLocation]:
+    """Decode the locations of the parts; parts that this version does not know are left out."""
+    known = {str(part) for part in BundlePart}
+    parts = {}
+    for name in fields.names():
+        location = fields.fields(name)
+        if name in known:
+            parts[BundlePart(name)] = PartLocation(
+                position=location.integer("position", minimum=0),
+                size_bytes=location.integer("size_bytes", minimum=0),
+                sha256=location.sha256("sha256"),
+            )
+    if BundlePart.REMOTE_LOG_INDEX not in parts:
+        raise CorruptSegmentError(f"{fields.where} has no remote log index")
+    return parts
+
+
+def _decode_encryption(fields: JsonFields) -> dict[str, str] | None:
+    if fields.is_null("encryption"):
+        return None
+    envelope = fields.fields("encryption")
+    return {name: envelope.text(name) for name in envelope.names()}

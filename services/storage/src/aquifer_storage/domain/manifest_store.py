@@ -1,0 +1,161 @@
+"""Reads and writes manifests."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from aquifer_core.errors import (
+    ConcurrentUpdateError,
+    CorruptSegmentError,
+    RemoteResourceNotFoundError,
+)
+from aquifer_core.segment import RemoteLogSegmentMetadata, StoredSegment
+
+from aquifer_storage.domain.loading_cache import LoadingCache
+from aquifer_storage.domain.manifest import (
+    Manifest,
+    decode_manifest,
+    encode_abandoned,
+    encode_manifest,
+)
+from aquifer_storage.domain.object_key import (
+    MANIFEST_SUFFIX,
+    ObjectKeys,
+    SegmentKeys,
+    keys_of_manifest,
+)
+from aquifer_storage.domain.ports import ObjectStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredManifest:
+    """A manifest and how large its object is."""
+
+    manifest: Manifest
+    keys: SegmentKeys
+    size_bytes: int
+
+    def stored_segment(self) -> StoredSegment:
+        """Return it as the role's contract has it."""
+        return self.manifest.stored_segment(self.keys, self.size_bytes)
+
+
+def segment_not_found(metadata: RemoteLogSegmentMetadata) -> RemoteResourceNotFoundError:
+    """Return the error for a segment that is not in the store."""
+    return RemoteResourceNotFoundError(
+        f"segment {metadata.segment_id} is not in the store",
+        metadata={"segmentId": str(metadata.segment_id.id)},
+    )
+
+
+class ManifestStore:
+    """The manifests of a store, the ones read last kept in memory."""
+
+    def __init__(self, objects: ObjectStore, keys: ObjectKeys, cache_entries: int) -> None:
+        self._objects = objects
+        self._keys = keys
+        self._cache: LoadingCache[str, StoredManifest] = LoadingCache(cache_entries)
+
+    async def get(self, metadata: RemoteLogSegmentMetadata) -> StoredManifest:
+        """Return a segment's manifest.
+
+        Raises:
+            RemoteResourceNotFoundError: the segment is not in the store, or its copy was abandoned.
+            CorruptSegmentError: the manifest is damaged or another segment's.
+        """
+        keys = self._keys.of(metadata)
+        try:
+            stored = await self._cache.get(keys.manifest, lambda: self.read(keys))
+        except RemoteResourceNotFoundError as error:
+            raise segment_not_found(metadata) from error
+        if stored.manifest.metadata.segment_id != metadata.segment_id:
+            raise CorruptSegmentError(
+                f"manifest {keys.manifest} belongs to {stored.manifest.metadata.segment_id}",
+                metadata={"segmentId": str(metadata.segment_id.id)},
+            )
+        return stored
+
+    async def read(self, keys: SegmentKeys) -> StoredManifest:
+        """Return a manifest as the store has it now.
+
+        Raises:
+            RemoteResourceNotFoundError: it is not there, or the copy was abandoned.
+            CorruptSegmentError: it is damaged.
+        """
+        data = await self._objects.get(keys.manifest)
+        manifest = decode_manifest(data, keys.manifest)
+        if manifest is None:
+            raise RemoteResourceNotFoundError(
+                f"the copy of {keys.manifest} failed and is being cleaned up"
+            )
+        return StoredManifest(manifest=manifest, keys=keys, size_bytes=len(data))
+
+    async def find(self, metadata: RemoteLogSegmentMetadata) -> StoredManifest | None:
+        """Return the manifest of a segment that was copied before; none when it was not.
+
+        Raises:
+            ConcurrentUpdateError: a copy of this segment id failed and is being cleaned up.
+        """
+        keys = self._keys.of(metadata)
+        try:
+            data = await self._objects.get(keys.manifest)
+        except RemoteResourceNotFoundError:
+            return None
+        manifest = decode_manifest(data, keys.manifest)
+        if manifest is None:
+            raise ConcurrentUpdateError(
+                f"a copy of segment {metadata.segment_id} failed and is being deleted; copy with a new segment id"
+            )
+        return StoredManifest(manifest=manifest, keys=keys, size_bytes=len(data))
+
+    async def create(self, manifest: Manifest) -> StoredManifest:
+        """Write a manifest unless there is one, and return the one that is there then.
+
+        Raises:
+            ConcurrentUpdateError: a copy of this segment id failed and is being cleaned up.
+        """
+        keys = self._keys.of(manifest.metadata)
+        data = encode_manifest(manifest)
+        if not await self._objects.create(keys.manifest, data):
+            found = await self.find(manifest.metadata)
+            if found is not None:
+                return found
+            raise ConcurrentUpdateError(
+                f"segment {manifest.metadata.segment_id} is being deleted; copy with a new segment id"
+            )
+        return StoredManifest(manifest=manifest, keys=keys, size_bytes=len(data))
+
+    async def claim_abandoned(self, metadata: RemoteLogSegmentMetadata, reason: str) -> bool:
+        """Make every other copy of this segment id fail; false when one has succeeded already."""
+        key = self._keys.of(metadata).manifest
+        if await self._objects.size_bytes(key) is not None:
+            return False
+        return await self._objects.create(key, encode_abandoned(reason))
+
+    def forget(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """Drop what is in memory of a segment."""
+        self._cache.forget(self._keys.of(metadata).manifest)
+
+    async def list(self, prefix: str) -> AsyncIterator[StoredManifest]:
+        """Yield every manifest whose key begins with a prefix, in the order of keys.
+
+        Raises:
+            CorruptSegmentError: some manifests are damaged; the others were yielded before.
+        """
+        damaged: list[CorruptSegmentError] = []
+        async for listed in self._objects.list(self._keys.prefix + prefix):
+            if not listed.key.endswith(MANIFEST_SUFFIX):
+                continue
+            try:
+                yield await self.read(keys_of_manifest(listed.key))
+            except RemoteResourceNotFoundError:
+                continue  # deleted since it was listed
+            except CorruptSegmentError as error:
+                damaged.append(error)
+        if damaged:
+            raise CorruptSegmentError(
+                f"{len(damaged)} manifests are damaged, the first: {damaged[0].message}"
+            )
+
+    async def close(self) -> None:
+        """End the reads under way."""
+        await self._cache.close()

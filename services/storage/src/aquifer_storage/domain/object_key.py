@@ -1,0 +1,65 @@
+"""Keys of the objects of a segment."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from aquifer_core.errors import ErrorReason, InvalidRequestError
+from aquifer_core.segment import RemoteLogSegmentMetadata
+
+LOG_SUFFIX: Final = ".log"
+INDEXES_SUFFIX: Final = ".indexes"
+MANIFEST_SUFFIX: Final = ".manifest"
+
+# Kafka's rule for topic names; it also keeps every key one level deep where it says so.
+_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentKeys:
+    """Keys of the three objects of one segment."""
+
+    log: str
+    indexes: str
+    manifest: str
+
+    @property
+    def all(self) -> tuple[str, str, str]:
+        """Every key, in the order of deletion: without its manifest a segment is not there."""
+        return self.manifest, self.indexes, self.log
+
+
+class ObjectKeys:
+    """Makes keys under the store's prefix."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self.prefix = prefix
+
+    def of(self, metadata: RemoteLogSegmentMetadata) -> SegmentKeys:
+        """Return the keys of a segment.
+
+        Raises:
+            InvalidRequestError: the topic name is not legal in Kafka.
+        """
+        partition = metadata.topic_id_partition
+        if not _TOPIC.fullmatch(partition.topic):
+            raise InvalidRequestError(
+                f"{partition.topic!r} is not a legal topic name", reason=ErrorReason.INVALID_TOPIC
+            )
+        base = (
+            f"{self.prefix}{partition.topic}-{partition.topic_id}/{partition.partition}/"
+            f"{metadata.start_offset:020d}-{metadata.segment_id.id}"
+        )
+        return keys_of_base(base)
+
+
+def keys_of_base(base: str) -> SegmentKeys:
+    """Return the keys that share a base."""
+    return SegmentKeys(
+        log=base + LOG_SUFFIX, indexes=base + INDEXES_SUFFIX, manifest=base + MANIFEST_SUFFIX
+    )
+
+
+def keys_of_manifest(manifest_key: str) -> SegmentKeys:
+    """Return the keys of the segment that a manifest's key belongs to."""
+    return keys_of_base(manifest_key.removesuffix(MANIFEST_SUFFIX))

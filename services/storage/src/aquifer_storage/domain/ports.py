@@ -1,0 +1,133 @@
+"""What the domain needs from an object store."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from aquifer_core.formats.checksum import Buffer
+from aquifer_core.formats.remote_data_id import RemoteDataId
+from aquifer_core.ids import KafkaUuid
+from aquifer_core.segment import RemoteLogSegmentMetadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectInfo:
+    """A listed object."""
+
+    key: str
+    size_bytes: int
+
+
+class ObjectUpload(Protocol):
+    """An object that is written in parts; nobody sees it before `complete`.
+
+    Parts may be written concurrently and in any order. All but the last have the same size.
+    """
+
+    async def put_part(self, number: int, data: Buffer) -> None:
+        """Write part `number`, from 1. Idempotent.
+
+        The data is not touched any more when this returns or raises, also on cancellation.
+        """
+        ...
+
+    async def complete(self) -> None:
+        """Make the object visible, its parts in the order of their numbers."""
+        ...
+
+    async def abort(self) -> None:
+        """Forget every part. Idempotent."""
+        ...
+
+
+class ObjectStore(Protocol):
+    """Objects under keys.
+
+    Every method raises `RemoteStorageUnavailableError` when the store does not answer in time or
+    refuses load, after retries, and `RemoteResourceNotFoundError` only when the store said that the
+    object is not there.
+    """
+
+    async def put(self, key: str, data: Buffer) -> None:
+        """Write an object, replacing what was there."""
+        ...
+
+    async def create(self, key: str, data: Buffer) -> bool:
+        """Write an object unless there is one; false when there is one.
+
+        After an answer was lost, false may also mean that this very call has written it.
+        """
+        ...
+
+    async def start_upload(self, key: str, part_size_bytes: int) -> ObjectUpload:
+        """Begin an object of many parts."""
+        ...
+
+    async def abort_uploads(self, key: str) -> int:
+        """Forget every unfinished upload of a key, whoever began it; returns how many."""
+        ...
+
+    async def get(self, key: str, position: int = 0, length_bytes: int | None = None) -> bytes:
+        """Read a range of an object; fewer bytes when it ends before."""
+        ...
+
+    def read(
+        self, key: str, position: int, lengths_bytes: Sequence[int]
+    ) -> AsyncGenerator[bytes, None]:
+        """Read adjacent ranges with one request, one after the other, as they are asked for.
+
+        A range that reaches past the object's end comes short. Closing the iterator ends the
+        transfer.
+        """
+        ...
+
+    async def size_bytes(self, key: str) -> int | None:
+        """Size of an object; none when there is none."""
+        ...
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects, in this order. Idempotent: what is not there is deleted."""
+        ...
+
+    def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        """Objects whose keys begin with a prefix, in the order of their keys."""
+        ...
+
+    async def check(self) -> None:
+        """Return when the store can be used, raise when it cannot."""
+        ...
+
+    async def close(self) -> None:
+        """Release everything. Idempotent."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredChunk:
+    """The stored form of a chunk: its bytes in pieces, and what was done to them."""
+
+    pieces: Sequence[Buffer]
+    is_compressed: bool = False
+    is_encrypted: bool = False
+
+
+class ChunkTransform(Protocol):
+    """Compresses and seals chunks. Called in worker threads."""
+
+    @property
+    def codec(self) -> str:
+        """Compression of new chunks, as the manifest names it."""
+        ...
+
+    def encode(self, metadata: RemoteLogSegmentMetadata, pieces: Sequence[Buffer]) -> StoredChunk:
+        """Make the stored form of a chunk."""
+        ...
+
+    def decode(self, segment_id: KafkaUuid, data_id: RemoteDataId, data: bytes) -> bytes:
+        """Make the original bytes of a chunk.
+
+        Raises:
+            CorruptSegmentError: the bytes cannot be opened.
+            PreconditionError: this service cannot read such chunks; the text says why.
+        """
+        ...

@@ -1,0 +1,131 @@
+"""The RemoteStorageManager over an object store."""
+
+from collections.abc import AsyncIterator, Mapping
+
+from aquifer_core.ports import RemoteStorageManager
+from aquifer_core.segment import (
+    CopyResult,
+    IndexType,
+    LogSegmentData,
+    RemoteLogSegmentMetadata,
+    StoredSegment,
+    VerifyProgress,
+)
+
+from aquifer_storage.domain.chunk_reader import ChunkReader
+from aquifer_storage.domain.chunk_tables import ChunkTables
+from aquifer_storage.domain.manifest_store import ManifestStore
+from aquifer_storage.domain.object_key import ObjectKeys
+from aquifer_storage.domain.options import StorageOptions
+from aquifer_storage.domain.ports import ChunkTransform, ObjectStore
+from aquifer_storage.domain.segment_reader import SegmentReader
+from aquifer_storage.domain.segment_verifier import SegmentVerifier
+from aquifer_storage.domain.segment_writer import SegmentWriter
+from aquifer_storage.domain.transform import IdentityTransform
+
+
+class RemoteStorage(RemoteStorageManager):
+    """Copies, reads, verifies, lists and deletes segments; see the role for the contracts.
+
+    It owns the object store and closes it.
+    """
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        *,
+        options: StorageOptions,
+        writer_version: str,
+        key_prefix: str = "",
+        transform: ChunkTransform | None = None,
+    ) -> None:
+        chosen = transform or IdentityTransform()
+        keys = ObjectKeys(key_prefix)
+        self._objects = objects
+        self.options = options
+        self.codec = chosen.codec
+        self._manifests = ManifestStore(objects, keys, options.manifest_cache_entries)
+        self._tables = ChunkTables(objects, keys, self._manifests, options.table_cache_chunks)
+        self.chunks = ChunkReader(objects, keys, chosen, options)
+        self.writer = SegmentWriter(
+            objects, keys, self._manifests, chosen, options, writer_version=writer_version
+        )
+        self._reader = SegmentReader(objects, keys, self._manifests, self._tables, self.chunks)
+        self._verifier = SegmentVerifier(objects, keys, self._manifests, chosen, options)
+
+    async def configure(self, configs: Mapping[str, str]) -> None:
+        """Nothing is left to configure: everything came with the constructor."""
+
+    async def copy_log_segment_data(
+        self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
+    ) -> CopyResult:
+        """Copies a segment with its indexes; idempotent for one segment id."""
+        return await self.writer.copy(metadata, data)
+
+    def fetch_log_segment(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        start_position: int,
+        end_position: int | None = None,
+    ) -> AsyncIterator[bytes | memoryview]:
+        """The original log's bytes of a range of positions."""
+        return self._reader.fetch_log_segment(metadata, start_position, end_position)
+
+    def fetch_records(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        fetch_offset: int,
+        max_bytes: int,
+        *,
+        min_one_batch: bool = True,
+        next_segment: RemoteLogSegmentMetadata | None = None,
+    ) -> AsyncIterator[bytes | memoryview]:
+        """Whole record batches from an offset.
+
+        Args:
+            metadata: the segment.
+            fetch_offset: the offset that the first batch holds.
+            max_bytes: most bytes to return.
+            min_one_batch: return the first batch even when it is larger.
+            next_segment: what a sequential reader asks for next; read-ahead crosses into it.
+        """
+        return self._reader.fetch_records(
+            metadata,
+            fetch_offset,
+            max_bytes,
+            min_one_batch=min_one_batch,
+            next_segment=next_segment,
+        )
+
+    async def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
+        """A whole index."""
+        return await self._reader.fetch_index(metadata, index_type)
+
+    async def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """Deletes every object of the segment; idempotent."""
+        await self.writer.delete(metadata)
+        self._manifests.forget(metadata)
+        self._tables.forget(metadata)
+        self.chunks.forget(metadata)
+
+    async def describe_segment(self, metadata: RemoteLogSegmentMetadata) -> StoredSegment:
+        """What the store's manifest says of the segment."""
+        return (await self._manifests.get(metadata)).stored_segment()
+
+    def verify_segment(self, metadata: RemoteLogSegmentMetadata) -> AsyncIterator[VerifyProgress]:
+        """Reads everything back and checks every checksum."""
+        return self._verifier.verify(metadata)
+
+    async def list_stored_segments(self, prefix: str = "") -> AsyncIterator[StoredSegment]:
+        """Segments found by listing the store, from manifests alone."""
+        async for stored in self._manifests.list(prefix):
+            yield stored.stored_segment()
+
+    async def close(self) -> None:
+        """Lets clean-ups end, stops reads and closes the store; idempotent."""
+        await self.writer.close()
+        await self._reader.close()
+        await self.chunks.close()
+        await self._tables.close()
+        await self._manifests.close()
+        await self._objects.close()

@@ -1,0 +1,152 @@
+"""Reads segments: ranges of positions, whole record batches, indexes."""
+
+from collections.abc import AsyncIterator
+
+import structlog
+from aquifer_core.errors import (
+    AquiferError,
+    ErrorReason,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    PositionOutOfRangeError,
+    RemoteResourceNotFoundError,
+)
+from aquifer_core.segment import IndexType, RemoteLogSegmentMetadata
+
+from aquifer_storage.domain.batch_range import batches_from
+from aquifer_storage.domain.chunk_reader import ChunkReader, ReadableSegment
+from aquifer_storage.domain.chunk_tables import ChunkTables
+from aquifer_storage.domain.index_bundle import PART_OF_INDEX, check_part
+from aquifer_storage.domain.manifest_store import ManifestStore, segment_not_found
+from aquifer_storage.domain.object_key import ObjectKeys
+from aquifer_storage.domain.ports import ObjectStore
+from aquifer_storage.domain.task_owner import TaskOwner
+
+logger = structlog.get_logger(__name__)
+
+
+class SegmentReader:
+    """The reading half of the RemoteStorageManager; see that for the contracts."""
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        keys: ObjectKeys,
+        manifests: ManifestStore,
+        tables: ChunkTables,
+        chunks: ChunkReader,
+    ) -> None:
+        self._objects = objects
+        self._keys = keys
+        self._manifests = manifests
+        self._tables = tables
+        self._chunks = chunks
+        self._crossings = TaskOwner()
+
+    async def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None
+    ) -> AsyncIterator[memoryview]:
+        """Yield the log's bytes of a range of positions, chunk by chunk."""
+        if start_position < 0 or (end_position is not None and end_position < start_position):
+            raise InvalidRequestError(
+                f"positions {start_position} to {end_position} are not a range",
+                reason=ErrorReason.INVALID_OFFSET_RANGE,
+            )
+        segment = await self._open(metadata)
+        size_bytes = segment.table.data_size_bytes
+        if start_position >= size_bytes:
+            raise PositionOutOfRangeError(
+                f"position {start_position} is past the end of segment {metadata.segment_id.id}, "
+                f"which has {size_bytes} bytes",
+                metadata={"position": str(start_position), "sizeBytes": str(size_bytes)},
+            )
+        end = size_bytes if end_position is None else min(end_position + 1, size_bytes)
+        numbers = segment.table.chunks_between(start_position, end - 1)
+        for number in numbers:
+            # Without an end nobody knows how much the reader wants: brokers stop early (K-1.1).
+            last_wanted = number if end_position is None else numbers[-1]
+            base = segment.table.start_position(number)
+            async with self._chunks.open(segment, number, last_wanted) as chunk:
+                yield memoryview(chunk)[max(start_position - base, 0) : end - base]
+
+    async def fetch_records(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        fetch_offset: int,
+        max_bytes: int,
+        *,
+        min_one_batch: bool,
+        next_segment: RemoteLogSegmentMetadata | None = None,
+    ) -> AsyncIterator[memoryview]:
+        """Yield whole record batches from the one that holds an offset, or the next."""
+        if max_bytes <= 0:
+            raise InvalidRequestError(f"max_bytes is {max_bytes}; it must be positive")
+        if not metadata.start_offset <= fetch_offset <= metadata.end_offset:
+            raise OffsetOutOfRangeError(
+                f"offset {fetch_offset} is outside segment {metadata.segment_id.id}, "
+                f"which holds {metadata.start_offset} to {metadata.end_offset}",
+                metadata={"offset": str(fetch_offset)},
+            )
+        segment = await self._open(metadata)
+        table = segment.table
+        if next_segment is not None and table.find_by_offset(fetch_offset) == len(table) - 1:
+            self._crossings.start(self._cross_into(next_segment))
+        number = table.find_by_offset(fetch_offset)
+        left_bytes = max_bytes
+        while number is not None and number < len(table) and left_bytes > 0:
+            last_position = table.start_position(number) + left_bytes - 1
+            last_wanted = table.chunks_between(table.start_position(number), last_position)[-1]
+            async with self._chunks.open(segment, number, last_wanted) as chunk:
+                start, end = batches_from(
+                    chunk,
+                    fetch_offset,
+                    left_bytes,
+                    min_one_batch=min_one_batch and left_bytes == max_bytes,
+                )
+                if end > start:
+                    yield memoryview(chunk)[start:end]
+                if end < len(chunk):
+                    return
+            left_bytes -= end - start
+            number += 1
+
+    async def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
+        """Return a whole index, checked against the manifest."""
+        stored = await self._manifests.get(metadata)
+        part = PART_OF_INDEX[index_type]
+        location = stored.manifest.parts.get(part)
+        if location is None:
+            raise RemoteResourceNotFoundError(
+                f"segment {metadata.segment_id.id} has no {part}",
+                reason=ErrorReason.INDEX_NOT_FOUND,
+                metadata={
+                    "segmentId": str(metadata.segment_id.id),
+                    "indexType": index_type.name,
+                },
+            )
+        data = b""
+        if location.size_bytes:
+            try:
+                data = await self._objects.get(
+                    self._keys.of(metadata).indexes, location.position, location.size_bytes
+                )
+            except RemoteResourceNotFoundError as error:
+                raise segment_not_found(metadata) from error
+        check_part(metadata, part, location, data)
+        return data
+
+    async def close(self) -> None:
+        """End the read-ahead into next segments."""
+        await self._crossings.close()
+
+    async def _cross_into(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """Read the beginning of the segment that a sequential reader reaches next."""
+        try:
+            self._chunks.begin(await self._open(metadata))
+        except AquiferError as error:  # the reader itself will be told
+            logger.info(
+                "read_ahead_failed", segment_id=str(metadata.segment_id), error=error.message
+            )
+
+    async def _open(self, metadata: RemoteLogSegmentMetadata) -> ReadableSegment:
+        return ReadableSegment(metadata=metadata, table=await self._tables.get(metadata))

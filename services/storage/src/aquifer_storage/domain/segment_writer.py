@@ -1,0 +1,286 @@
+"""Copies segments into the store."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+import structlog
+from aquifer_core.errors import (
+    CorruptSegmentError,
+    ErrorReason,
+    InvalidRequestError,
+    RemoteStorageUnavailableError,
+)
+from aquifer_core.formats.checksum import Buffer, crc32c
+from aquifer_core.formats.remote_data_id import RemoteDataId
+from aquifer_core.formats.remote_log_index import RemoteLogIndex, RemoteLogIndexEntry
+from aquifer_core.ids import RemoteLogSegmentId
+from aquifer_core.segment import (
+    CopyResult,
+    LogSegmentData,
+    LogSource,
+    RemoteLogSegmentMetadata,
+)
+
+from aquifer_storage.domain.chunker import Chunk, Chunker
+from aquifer_storage.domain.custom_metadata import RemoteLogIndexLocation
+from aquifer_storage.domain.index_bundle import build_bundle, check_indexes
+from aquifer_storage.domain.keyed_locks import KeyedLocks
+from aquifer_storage.domain.log_upload import LogUpload
+from aquifer_storage.domain.manifest import BundlePart, Manifest, StoredLog
+from aquifer_storage.domain.manifest_store import ManifestStore, StoredManifest
+from aquifer_storage.domain.object_key import ObjectKeys
+from aquifer_storage.domain.options import StorageOptions
+from aquifer_storage.domain.part_budget import PartBudget
+from aquifer_storage.domain.ports import ChunkTransform, ObjectStore, StoredChunk
+from aquifer_storage.domain.task_owner import TaskOwner
+
+logger = structlog.get_logger(__name__)
+
+_SEAL_BYTES_PER_CHUNK = 64
+"""Room for what encryption adds to a chunk."""
+_BUSY_RETRY_MS = 1_000
+
+
+@dataclass(slots=True)
+class _CopiedLog:
+    """What is known of the `.log` object while it is written."""
+
+    chunks: list[RemoteLogIndexEntry]
+    sha256: str = ""
+    stored_bytes: int = 0
+
+
+class SegmentWriter:
+    """Copies and deletes segments.
+
+    The `.log` object goes first, then `.indexes`, and `.manifest` last: without it nothing counts as copied.
+    """
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        keys: ObjectKeys,
+        manifests: ManifestStore,
+        transform: ChunkTransform,
+        options: StorageOptions,
+        *,
+        writer_version: str,
+    ) -> None:
+        self._objects = objects
+        self._keys = keys
+        self._manifests = manifests
+        self._transform = transform
+        self._options = options
+        self._writer_version = writer_version
+        self.budget = PartBudget(options.upload_budget_bytes)
+        self._locks: KeyedLocks[RemoteLogSegmentId] = KeyedLocks()
+        self._cleanups = TaskOwner()
+
+    async def copy(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> CopyResult:
+        """Copy a segment; see `RemoteStorageManager.copy_log_segment_data`.
+
+        Raises:
+            ConcurrentUpdateError: an earlier copy of the same segment id failed and is being cleaned up.
+        """
+        _check_size(metadata, data.log_segment)
+        check_indexes(metadata, data)
+        async with self._locks.hold(metadata.segment_id):
+            copied = await self._manifests.find(metadata)
+            if copied is not None:
+                await _drain(data.log_segment)
+                logger.info("segment_was_copied_before", segment_id=str(metadata.segment_id))
+            else:
+                copied = await self._copy(metadata, data)
+        return _copy_result(copied)
+
+    async def delete(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """Delete every object of a segment and every unfinished upload of its log. Idempotent."""
+        keys = self._keys.of(metadata)
+        async with self._locks.hold(metadata.segment_id):
+            self._manifests.forget(metadata)
+            await self._objects.delete(keys.all)
+            await self._objects.abort_uploads(keys.log)
+        logger.info("segment_deleted", segment_id=str(metadata.segment_id))
+
+    async def close(self) -> None:
+        """Let clean-ups of failed copies end; each has a deadline."""
+        await self._cleanups.drain()
+
+    async def _copy(
+        self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
+    ) -> StoredManifest:
+        keys = self._keys.of(metadata)
+        size_bytes = metadata.segment_size_bytes
+        chunk_count = size_bytes // self._options.chunk_size_bytes + 1
+        upload = LogUpload(
+            self._objects,
+            keys.log,
+            size_bytes + _SEAL_BYTES_PER_CHUNK * chunk_count if size_bytes else 0,
+            self.budget,
+            self._options,
+        )
+        try:
+            async with upload:
+                log = await self._upload_log(metadata, data.log_segment, upload)
+            await self._check_stored_size(keys.log, log.stored_bytes)
+            return await self._finish(metadata, data, log)
+        except BaseException as error:
+            logger.warning(
+                "segment_copy_failed", segment_id=str(metadata.segment_id), error=repr(error)
+            )
+            await asyncio.shield(self._cleanups.start(self._clean_up(metadata, upload)))
+            raise
+
+    async def _upload_log(
+        self, metadata: RemoteLogSegmentMetadata, source: LogSource, upload: LogUpload
+    ) -> _CopiedLog:
+        digest = hashlib.sha256()
+        log = _CopiedLog(chunks=[])
+        async with aclosing(self._chunks(metadata, source)) as chunks:
+            async for chunk in chunks:
+                stored, crc = await asyncio.to_thread(self._encode, metadata, chunk, digest)
+                entry = _entry(metadata, chunk, stored, crc, upload.stored_bytes)
+                log.chunks.append(entry)
+                await upload.append(stored.pieces)
+        await upload.complete()
+        log.stored_bytes = upload.stored_bytes
+        log.sha256 = digest.hexdigest()
+        return log
+
+    async def _chunks(
+        self, metadata: RemoteLogSegmentMetadata, source: LogSource
+    ) -> AsyncGenerator[Chunk, None]:
+        chunker = Chunker(metadata, self._options.chunk_size_bytes)
+        received = 0
+        async for piece in source.chunks():
+            received += len(piece)
+            if received > metadata.segment_size_bytes:
+                break
+            for chunk in chunker.feed(piece):
+                yield chunk
+        if received != metadata.segment_size_bytes:
+            more = "more than " if received > metadata.segment_size_bytes else ""
+            raise InvalidRequestError(
+                f"segment {metadata.segment_id.id} was announced with {metadata.segment_size_bytes} bytes, "
+                f"{more}{min(received, metadata.segment_size_bytes)} came"
+            )
+        last = chunker.finish()
+        if last is not None:
+            yield last
+
+    def _encode(
+        self, metadata: RemoteLogSegmentMetadata, chunk: Chunk, digest: "hashlib._Hash"
+    ) -> tuple[StoredChunk, int]:
+        """Digest a chunk and make its stored form; runs in a worker thread."""
+        for piece in chunk.pieces:
+            digest.update(piece)
+        stored = self._transform.encode(metadata, chunk.pieces)
+        return stored, _crc32c(stored.pieces)
+
+    async def _check_stored_size(self, key: str, expected_bytes: int) -> None:
+        found = await self._objects.size_bytes(key)
+        if found != expected_bytes:
+            raise RemoteStorageUnavailableError(
+                f"{expected_bytes} bytes were written to {key}, but the store has {found}",
+                retry_after_ms=_BUSY_RETRY_MS,
+            )
+
+    async def _finish(
+        self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData, log: _CopiedLog
+    ) -> StoredManifest:
+        bundle = build_bundle(metadata, data, RemoteLogIndex(log.chunks))
+        await self._objects.put(self._keys.of(metadata).indexes, bundle.data)
+        copied = await self._manifests.create(
+            Manifest(
+                metadata=metadata,
+                log=StoredLog(
+                    original_bytes=metadata.segment_size_bytes,
+                    stored_bytes=log.stored_bytes,
+                    sha256=log.sha256,
+                    chunk_count=len(log.chunks),
+                    codec=self._transform.codec,
+                ),
+                parts=bundle.parts,
+                writer_version=self._writer_version,
+            )
+        )
+        logger.info(
+            "segment_copied",
+            segment_id=str(metadata.segment_id),
+            log_bytes=metadata.segment_size_bytes,
+            stored_bytes=log.stored_bytes,
+            chunks=len(log.chunks),
+        )
+        return copied
+
+    async def _clean_up(self, metadata: RemoteLogSegmentMetadata, upload: LogUpload) -> None:
+        """Delete what a failed copy wrote, unless another copy of the same id has succeeded."""
+        try:
+            async with asyncio.timeout(self._options.cleanup_timeout_s):
+                await upload.abort()
+                if not upload.is_visible:
+                    return
+                if await self._manifests.claim_abandoned(metadata, "copy failed"):
+                    keys = self._keys.of(metadata)
+                    await self._objects.delete((keys.log, keys.indexes, keys.manifest))
+        except Exception as error:  # the copy's own error is the one to raise
+            logger.warning(
+                "segment_clean_up_failed", segment_id=str(metadata.segment_id), error=repr(error)
+            )
+
+
+def _check_size(metadata: RemoteLogSegmentMetadata, source: LogSource) -> None:
+    if source.size_bytes != metadata.segment_size_bytes:
+        raise InvalidRequestError(
+            f"segment {metadata.segment_id.id} has {metadata.segment_size_bytes} bytes by its metadata, "
+            f"but its log has {source.size_bytes}",
+            reason=ErrorReason.INVALID_SEGMENT,
+        )
+
+
+async def _drain(source: LogSource) -> None:
+    async for _ in source.chunks():
+        pass
+
+
+def _crc32c(pieces: Sequence[Buffer]) -> int:
+    crc = 0
+    for piece in pieces:
+        crc = crc32c(piece, crc)
+    return crc
+
+
+def _entry(
+    metadata: RemoteLogSegmentMetadata, chunk: Chunk, stored: StoredChunk, crc: int, position: int
+) -> RemoteLogIndexEntry:
+    return RemoteLogIndexEntry(
+        first_offset=chunk.first_offset,
+        last_offset=chunk.last_offset,
+        first_timestamp_ms=chunk.first_timestamp_ms,
+        last_timestamp_ms=chunk.max_timestamp_ms,
+        data_length_bytes=chunk.size_bytes,
+        data_id=RemoteDataId(
+            segment_id=metadata.segment_id.id,
+            position=position,
+            stored_length_bytes=sum(len(piece) for piece in stored.pieces),
+            crc32c=crc,
+            is_compressed=stored.is_compressed,
+            is_encrypted=stored.is_encrypted,
+        ),
+    )
+
+
+def _copy_result(copied: StoredManifest) -> CopyResult:
+    manifest = copied.manifest
+    index = manifest.parts.get(BundlePart.REMOTE_LOG_INDEX)
+    if index is None:
+        raise CorruptSegmentError(f"manifest {copied.keys.manifest} has no remote log index")
+    location = RemoteLogIndexLocation(position=index.position, size_bytes=index.size_bytes)
+    return CopyResult(
+        custom_metadata=location.encode() if index.size_bytes else None,
+        stored_bytes=copied.stored_segment().stored_bytes,
+        log_sha256=manifest.log.sha256,
+    )
