@@ -1,0 +1,74 @@
+"""The `aquifer` command: exit code 0 for success, 1 for failure, 2 for wrong usage."""
+
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+from aquifer_core.errors import AquiferError
+
+from aquifer_admin.commands import partitions, segments, status, topics
+
+app = typer.Typer(
+    name="aquifer",
+    help="Topics, remote segments, partitions and health of an Aquifer suite.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=True,
+)
+app.add_typer(topics.app, name="topics")
+app.add_typer(segments.app, name="segments")
+app.add_typer(partitions.app, name="partitions")
+status.add_to(app)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"aquifer {version('aquifer-admin')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_print_version, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Topics, remote segments, partitions and health of an Aquifer suite."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs one command line; every failure is one line on standard error that says what, where and the remedy."""
+    try:
+        code = app(arguments, prog_name="aquifer", standalone_mode=False)
+    except typer.TyperException as error:
+        return _refuse(error)
+    except typer.Abort:
+        return _fail("cancelled; nothing was changed")
+    except AquiferError as error:
+        return _fail(f"{error.message} ({error.reason.value})")
+    except KeyboardInterrupt:
+        _fail("interrupted")
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+    return int(code or 0)
+
+
+def _refuse(error: typer.TyperException) -> int:
+    text = error.format_message()
+    # Without text it is the help that was asked for by giving no command.
+    if text:
+        hint = " (`--help` shows the usage)" if error.exit_code == 2 else ""
+        _fail(f"{text}{hint}")
+    return error.exit_code
+
+
+def _fail(text: str) -> int:
+    line = " ".join(text.split())
+    print(f"aquifer: {line}", file=sys.stderr)
+    return 1
