@@ -1,6 +1,5 @@
 """Removes renamed files some time after their rename, so that readers finish in peace."""
 
-import asyncio
 import heapq
 import shutil
 from collections.abc import Callable, Sequence
@@ -9,6 +8,8 @@ from pathlib import Path
 
 import structlog
 from aquifer_core.ports import Clock
+
+from aquifer_broker.log.disk_work import on_disk
 
 __all__ = ["FileCleaner"]
 
@@ -70,7 +71,7 @@ class FileCleaner:
                 job.release()
         paths = [path for job in jobs for path in job.paths]
         if paths:
-            await asyncio.to_thread(_remove_paths, paths)
+            await on_disk(_remove_paths, paths)
         return len(paths)
 
 

@@ -1,6 +1,5 @@
 """The `.log` file of a segment: vectored appends and reads that never wait for the disk in the event loop."""
 
-import asyncio
 import errno
 import os
 from collections.abc import Iterator, Sequence
@@ -8,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from aquifer_core.formats.checksum import Buffer
+
+from aquifer_broker.log.disk_work import on_disk
 
 __all__ = ["LogFile"]
 
@@ -95,7 +96,7 @@ class LogFile:
         if got < wanted:
             with self.pinned() as descriptor:
                 rest = memoryview(buffer)[got:wanted]
-                got += await asyncio.to_thread(os.preadv, descriptor, [rest], position + got)
+                got += await on_disk(os.preadv, descriptor, [rest], position + got)
         return buffer if got == size else memoryview(buffer)[:got]
 
     def truncate(self, size_bytes: int) -> None:

@@ -1,6 +1,5 @@
 """Making a log durable, always in threads."""
 
-import asyncio
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -9,6 +8,7 @@ from aquifer_core.formats.leader_epoch_checkpoint import format_leader_epochs
 from aquifer_core.formats.segment_files import LEADER_EPOCH_CHECKPOINT_NAME
 
 from aquifer_broker.log.atomic_file import fsync_directory, fsync_path, write_atomically
+from aquifer_broker.log.disk_work import on_disk
 from aquifer_broker.log.log_segment import LogSegment
 from aquifer_broker.log.log_state import LogState
 from aquifer_broker.log.producer_snapshots import snapshot_path
@@ -22,22 +22,22 @@ async def flush_log(state: LogState, offset: int) -> None:
     Raises:
         OSError: The disk failed.
     """
-    if not state.epochs_saved:
-        await save_leader_epochs(state)
-    if offset <= state.recovery_point:
-        return
-    segments = [
-        segment
-        for segment in state.segments.from_offset(state.recovery_point)
-        if segment.base_offset < offset
-    ]
-    with ExitStack() as pins:
-        descriptors = []
-        for segment in segments:
-            segment.save_indexes()
-            descriptors.append(pins.enter_context(segment.log_file.pinned()))
-        await asyncio.to_thread(_fsync, state, segments, descriptors)
-    state.recovery_point = max(state.recovery_point, min(offset, state.log_end_offset))
+    async with state.flushing:
+        await _save_leader_epochs(state)
+        if offset <= state.recovery_point:
+            return
+        segments = [
+            segment
+            for segment in state.segments.from_offset(state.recovery_point)
+            if segment.base_offset < offset
+        ]
+        with ExitStack() as pins:
+            descriptors = []
+            for segment in segments:
+                segment.save_indexes()
+                descriptors.append(pins.enter_context(segment.log_file.pinned()))
+            await on_disk(_fsync, state, segments, descriptors)
+        state.recovery_point = max(state.recovery_point, min(offset, state.log_end_offset))
 
 
 async def save_leader_epochs(state: LogState) -> None:
@@ -46,14 +46,18 @@ async def save_leader_epochs(state: LogState) -> None:
     Raises:
         OSError: The disk failed.
     """
+    async with state.flushing:
+        await _save_leader_epochs(state)
+
+
+async def _save_leader_epochs(state: LogState) -> None:
     if state.epochs_saved:
         return
     text = format_leader_epochs(state.leader_epochs.entries)
     state.epochs_saved = True
     try:
-        path = state.directory / LEADER_EPOCH_CHECKPOINT_NAME
-        await asyncio.to_thread(write_atomically, path, text)
-    except BaseException:
+        await on_disk(write_atomically, state.directory / LEADER_EPOCH_CHECKPOINT_NAME, text)
+    except OSError:
         state.epochs_saved = False
         raise
 

@@ -11,6 +11,7 @@ from aquifer_core.errors import AquiferError
 from aquifer_core.ids import TopicIdPartition
 from aquifer_rpc.supervised import SupervisedLoop
 
+from aquifer_broker.log.disk_work import on_disk
 from aquifer_broker.log.file_cleaner import FileCleaner
 from aquifer_broker.log.log_dir_set import LogDirSet
 from aquifer_broker.log.log_errors import LogStorageError
@@ -136,7 +137,7 @@ class LogMaintenance:
         for log_dir in self._dirs.online:
             here = [log for log in self._logs() if log.directory.parent == log_dir.path]
             with log_dir.guard:
-                await asyncio.to_thread(log_dir.write_files, log_dir.update_checkpoints(here))
+                await on_disk(log_dir.write_files, log_dir.update_checkpoints(here))
 
     async def _attempt(self, log: PartitionLog, action: Callable[[], Awaitable[None]]) -> None:
         try:

@@ -12,6 +12,7 @@ from aquifer_core.clock import SystemClock
 from aquifer_core.ids import KafkaUuid, TopicIdPartition
 from aquifer_core.ports import Clock
 
+from aquifer_broker.log.disk_work import on_disk
 from aquifer_broker.log.file_cleaner import FileCleaner
 from aquifer_broker.log.log_config import LogConfig
 from aquifer_broker.log.log_dir import DELETE_SUFFIX, STRAY_SUFFIX, LogDir
@@ -70,7 +71,7 @@ class LogManager:
         Raises:
             InvalidConfigurationError: A dir belongs to somebody else, or none can be used.
         """
-        await asyncio.to_thread(self._dirs.open)
+        await on_disk(self._dirs.open)
         for path in self._dirs.leftovers:
             self._cleaner.schedule([path], 0)
         await self._running.enter_async_context(self._maintenance)
@@ -86,7 +87,7 @@ class LogManager:
                 logger.exception("log_not_closed", partition=str(log.topic_id_partition))
                 failed.add(log.directory.parent)
         await self._cleaner.remove_all()
-        await asyncio.to_thread(self._dirs.close, tuple(self._logs.values()), failed)
+        await on_disk(self._dirs.close, tuple(self._logs.values()), failed)
         self._logs.clear()
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
@@ -197,7 +198,7 @@ class LogManager:
             await self._remove(key, DELETE_SUFFIX)
         home = self._dirs.choose(key, log_dir)
         with home.guard:
-            directory = await asyncio.to_thread(self._dirs.prepare, home, topic_id_partition)
+            directory = await on_disk(self._dirs.prepare, home, topic_id_partition)
         return await PartitionLog.open(
             directory,
             topic_id_partition,
@@ -217,9 +218,9 @@ class LogManager:
     async def _remove(self, key: _Key, suffix: str) -> None:
         log = self._logs.pop(key, None)
         if log is not None:
-            log.release()
+            await log.retire()
         try:
-            path = await asyncio.to_thread(self._dirs.put_aside, key, suffix)
+            path = await on_disk(self._dirs.put_aside, key, suffix)
         except LogStorageError:
             # The dir is gone; if it comes back, the log in it is a stray.
             return

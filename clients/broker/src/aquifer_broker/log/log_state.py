@@ -1,6 +1,7 @@
 """What is known of one log; its parts share it."""
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from aquifer_core.ids import TopicIdPartition
@@ -24,6 +25,7 @@ class LogState:
         recovery_point: Everything below is on the disk with its indexes.
         highest_offset_in_remote_storage: -1: none known.
         epochs_saved: Whether the checkpoint file has the leader epochs as they are.
+        flushing: Held while the log's files are made durable.
     """
 
     topic_id_partition: TopicIdPartition
@@ -39,6 +41,7 @@ class LogState:
     recovery_point: int
     highest_offset_in_remote_storage: int = -1
     epochs_saved: bool = True
+    flushing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def local_log_start_offset(self) -> int:

@@ -1,11 +1,11 @@
 """Cutting the end of a log off, or all of it (followers)."""
 
-import asyncio
 from collections.abc import Iterable
 
 import structlog
 from aquifer_core.leader_epoch import LeaderEpochEntry
 
+from aquifer_broker.log.disk_work import on_disk
 from aquifer_broker.log.log_flush import save_leader_epochs
 from aquifer_broker.log.log_resources import LogResources
 from aquifer_broker.log.log_segment import LogSegment
@@ -55,9 +55,7 @@ async def truncate_log(state: LogState, resources: LogResources, offset: int) ->
     state.recovery_point = min(state.recovery_point, offset)
     remove_snapshots_above(state.directory, offset)
     segments = list(state.segments)
-    state.producers = await asyncio.to_thread(
-        rebuild_producer_state, state.directory, segments, offset
-    )
+    state.producers = await on_disk(rebuild_producer_state, state.directory, segments, offset)
     state.producers.on_high_watermark(state.high_watermark)
     await save_leader_epochs(state)
     return True

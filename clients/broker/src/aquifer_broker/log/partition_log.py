@@ -12,6 +12,7 @@ from aquifer_core.ids import TopicIdPartition
 from aquifer_core.leader_epoch import LeaderEpochEntry
 from aquifer_core.segment import LogSegmentData
 
+from aquifer_broker.log.disk_work import on_disk
 from aquifer_broker.log.log_append import append_records
 from aquifer_broker.log.log_config import LogConfig
 from aquifer_broker.log.log_flush import flush_log, save_leader_epochs
@@ -34,6 +35,7 @@ from aquifer_broker.log.log_waiters import LogWaiters
 from aquifer_broker.log.producer_snapshots import write_snapshot
 from aquifer_broker.log.retention_pass import run_retention_pass
 from aquifer_broker.log.segment_export import describe_rolled_segments, export_segment
+from aquifer_broker.log.storage_guard import LogGuard
 from aquifer_broker.log.timestamp_lookup import find_by_timestamp, find_max_timestamp
 
 __all__ = ["PartitionLog"]
@@ -52,7 +54,7 @@ class PartitionLog(LogView):
         """Takes over a loaded log; use `open`."""
         super().__init__(state)
         self._resources = resources
-        self._guard = resources.guard
+        self._guard = LogGuard(resources.guard, str(state.topic_id_partition))
         self._waiters = LogWaiters()
         self._replicated = True
         # Held while the log is truncated or flushed by force; an append waits for it, but never takes it.
@@ -72,7 +74,7 @@ class PartitionLog(LogView):
         It counts as replicated until `set_replicated` says otherwise.
         """
         with resources.guard:
-            state = await asyncio.to_thread(
+            state = await on_disk(
                 load_log,
                 directory,
                 topic_id_partition,
@@ -310,10 +312,16 @@ class PartitionLog(LogView):
                     state.segments.active.finish()
                     await self.flush()
         finally:
-            self.release()
+            self._guard.retired = True
+            self._release()
 
-    def release(self) -> None:
-        """Releases every descriptor, without saving anything: the log dir is offline or the log was deleted."""
+    async def retire(self) -> None:
+        """Ends the log because its directory goes away: waits for work on its files, then refuses everything. Saves nothing."""
+        self._guard.retired = True
+        async with self._restructuring, self._state.flushing:
+            self._release()
+
+    def _release(self) -> None:
         for segment in self._state.segments:
             segment.release()
 

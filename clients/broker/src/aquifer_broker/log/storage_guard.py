@@ -5,10 +5,11 @@ from pathlib import Path
 from types import TracebackType
 
 import structlog
+from aquifer_core.errors import NotLeaderError
 
 from aquifer_broker.log.log_errors import LogStorageError
 
-__all__ = ["StorageGuard"]
+__all__ = ["LogGuard", "StorageGuard"]
 
 logger = structlog.get_logger(__name__)
 
@@ -69,3 +70,49 @@ class StorageGuard:
         return LogStorageError(
             f"log dir {self.path} is offline: {self.error}", metadata={"logDir": str(self.path)}
         )
+
+
+class LogGuard:
+    """Guard of one log: that of its log dir, and a stop for whoever still holds a log that is gone."""
+
+    __slots__ = ("_dir_guard", "_name", "retired")
+
+    def __init__(self, dir_guard: StorageGuard, name: str) -> None:
+        self._dir_guard = dir_guard
+        self._name = name
+        self.retired = False
+
+    @property
+    def online(self) -> bool:
+        """Whether the files of the log may be used."""
+        return not self.retired and self._dir_guard.online
+
+    def check(self) -> None:
+        """Refuses when the log is gone or its dir is offline.
+
+        Raises:
+            NotLeaderError: The log was deleted.
+            LogStorageError: The dir is offline.
+        """
+        if self.retired:
+            raise self._gone()
+        self._dir_guard.check()
+
+    def __enter__(self) -> "LogGuard":
+        self.check()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            return
+        if self.retired and isinstance(error, OSError):
+            raise self._gone() from error
+        self._dir_guard.__exit__(kind, error, traceback)
+
+    def _gone(self) -> NotLeaderError:
+        return NotLeaderError(f"the log of {self._name} is no longer on this broker")

@@ -1,12 +1,12 @@
 """Finding records of the local log by time (K-3.9)."""
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 
 from aquifer_core.formats.record_batch import RecordBatch, TimestampType
 
 from aquifer_broker.log.batch_scan import find_batch, next_batch, read_batch
+from aquifer_broker.log.disk_work import on_disk
 from aquifer_broker.log.log_segment import LogSegment
 from aquifer_broker.log.log_state import LogState
 from aquifer_broker.log.log_values import TimestampAndOffset
@@ -47,7 +47,7 @@ async def _in_thread(
     segment: LogSegment, search: Callable[[], tuple[int, int] | None]
 ) -> tuple[int, int] | None:
     with segment.log_file.pinned():
-        return await asyncio.to_thread(search)
+        return await on_disk(search)
 
 
 def _search(
