@@ -1,0 +1,121 @@
+"""Wakes watchers when something changed: at once in this process, by NOTIFY in the others.
+
+A hint only: whoever waits also polls, so that a lost notification costs time and nothing else. Notifications are sent after
+the commit, gathered for a moment, and from a connection of their own, because a transaction that notifies takes a lock
+that every other one of the database waits for at its commit.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from typing import Self
+
+import psycopg
+import structlog
+from aquifer_rpc.supervised import SupervisedLoop
+from psycopg import sql
+
+from aquifer_metadata.adapters.postgres.database import Database, connect_arguments
+
+logger = structlog.get_logger(__name__)
+
+CLUSTER = "cluster"
+"""Key of changes of the cluster metadata; a partition's key is `<topic id>:<partition>`."""
+
+_CHANNEL = "aquifer_metadata_change"
+_MAX_PAYLOAD_BYTES = 7900
+_ANY = "*"
+
+
+class ChangeSignal:
+    """Carries hints about changes between the replicas of the service."""
+
+    def __init__(self, database: Database, *, gather_s: float = 0.005) -> None:
+        self._database = database
+        self._gather_s = gather_s
+        self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self._unsent: set[str] = set()
+        self._sender = SupervisedLoop("change sender", self._send, interval_s=1.0)
+        self._listener = SupervisedLoop(
+            "change listener", self._listen, interval_s=0.1, backoff_max_s=2.0
+        )
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(self._sender)
+        await self._stack.enter_async_context(self._listener)
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._stack.aclose()
+
+    def changed(self, key: str) -> None:
+        """Says that a change of `key` was committed."""
+        self._wake([key])
+        self._unsent.add(key)
+        self._sender.wake()
+
+    def subscribe(self, key: str) -> "Subscription":
+        """Begins to collect changes of a key; a context manager."""
+        return Subscription(self._waiting, key)
+
+    def _wake(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            events = self._waiting.get(key, ()) if key != _ANY else self._everybody()
+            for event in events:
+                event.set()
+
+    def _everybody(self) -> list[asyncio.Event]:
+        return [event for events in self._waiting.values() for event in events]
+
+    async def _send(self) -> None:
+        if not self._unsent:
+            return
+        await asyncio.sleep(self._gather_s)
+        keys, self._unsent = self._unsent, set()
+        payload = " ".join(sorted(keys))
+        if len(payload.encode()) > _MAX_PAYLOAD_BYTES:
+            payload = _ANY
+        await self._database.notify(_CHANNEL, payload)
+
+    async def _listen(self) -> None:
+        options = self._database.options
+        connection = await psycopg.AsyncConnection.connect(
+            options.dsn, autocommit=True, **connect_arguments(options)
+        )
+        async with connection:
+            await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(_CHANNEL)))
+            # Whatever was sent while nobody listened is lost.
+            self._wake([_ANY])
+            async for notification in connection.notifies():
+                self._wake(notification.payload.split())
+
+
+class Subscription:
+    """Remembers a change until it is waited for."""
+
+    def __init__(self, waiting: dict[str, set[asyncio.Event]], key: str) -> None:
+        self._waiting = waiting
+        self._key = key
+        self._event = asyncio.Event()
+
+    def __enter__(self) -> Self:
+        self._waiting[self._key].add(self._event)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        events = self._waiting[self._key]
+        events.discard(self._event)
+        if not events:
+            del self._waiting[self._key]
+
+    async def wait(self, at_most_s: float) -> None:
+        """Returns after a change since the last wait, or when the time is over."""
+        try:
+            async with asyncio.timeout(at_most_s):
+                await self._event.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._event.clear()

@@ -1,0 +1,96 @@
+"""Offsets of consumer groups."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import delete, select, tuple_
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from aquifer_metadata.adapters.postgres.database import Database
+from aquifer_metadata.adapters.postgres.tables import group_offset
+from aquifer_metadata.domain.cluster import GroupOffset, TopicPartition
+
+_VALUES = ("offset", "leader_epoch", "metadata", "commit_timestamp_ms")
+
+
+class SqlGroupStore:
+    """Implements `GroupStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def commit(self, group_id: str, offsets: Sequence[GroupOffset]) -> None:
+        """See `GroupStore.commit`. Rows are written in one order, so that two commits cannot lock each other out."""
+        latest = {(value.topic, value.partition): value for value in offsets}
+        if not latest:
+            return
+        statement = insert(group_offset)
+        statement = statement.on_conflict_do_update(
+            index_elements=[
+                group_offset.c.group_id,
+                group_offset.c.topic,
+                group_offset.c.partition,
+            ],
+            set_={name: statement.excluded[name] for name in _VALUES},
+        )
+        rows = [
+            {
+                "group_id": group_id,
+                "topic": value.topic,
+                "partition": value.partition,
+                **{name: getattr(value, name) for name in _VALUES},
+            }
+            for _, value in sorted(latest.items())
+        ]
+
+        async def work(connection: AsyncConnection) -> None:
+            await connection.execute(statement, rows)
+
+        await self._database.write(work)
+
+    async def fetch(
+        self, group_id: str, partitions: Sequence[TopicPartition]
+    ) -> Sequence[GroupOffset]:
+        """See `GroupStore.fetch`."""
+        query = select(group_offset).where(group_offset.c.group_id == group_id)
+        if partitions:
+            query = query.where(_named(partitions))
+        query = query.order_by(group_offset.c.topic, group_offset.c.partition)
+
+        async def work(connection: AsyncConnection) -> Sequence[GroupOffset]:
+            return [
+                GroupOffset(
+                    topic=row.topic,
+                    partition=row.partition,
+                    **{name: row._mapping[name] for name in _VALUES},
+                )
+                for row in await connection.execute(query)
+            ]
+
+        return await self._database.read(work)
+
+    async def delete(self, group_id: str, partitions: Sequence[TopicPartition]) -> None:
+        """See `GroupStore.delete`."""
+        statement = delete(group_offset).where(group_offset.c.group_id == group_id)
+        if partitions:
+            statement = statement.where(_named(partitions))
+
+        async def work(connection: AsyncConnection) -> None:
+            await connection.execute(statement)
+
+        await self._database.write(work)
+
+    async def group_ids(self) -> Sequence[str]:
+        """See `GroupStore.group_ids`."""
+        query = select(group_offset.c.group_id).distinct().order_by(group_offset.c.group_id)
+
+        async def work(connection: AsyncConnection) -> Sequence[str]:
+            return (await connection.scalars(query)).all()
+
+        return await self._database.read(work)
+
+
+def _named(partitions: Sequence[TopicPartition]):  # type: ignore[no-untyped-def]
+    return tuple_(group_offset.c.topic, group_offset.c.partition).in_(
+        [(named.topic, named.partition) for named in partitions]
+    )

@@ -1,0 +1,133 @@
+"""Puts the service together; the only place that names concrete adapters."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import structlog
+from aquifer.metadata.v1.cluster_metadata_service_pb2_grpc import (
+    add_ClusterMetadataServiceServicer_to_server,
+)
+from aquifer_core.clock import SystemClock
+from aquifer_rpc.server import GrpcServer
+from aquifer_rpc.supervised import SupervisedLoop
+from opentelemetry import trace
+
+from aquifer_metadata.adapters.postgres.change_signal import ChangeSignal
+from aquifer_metadata.adapters.postgres.cluster_brokers import SqlBrokerStore
+from aquifer_metadata.adapters.postgres.cluster_configs import SqlConfigStore
+from aquifer_metadata.adapters.postgres.cluster_groups import SqlGroupStore
+from aquifer_metadata.adapters.postgres.cluster_log import initialize_cluster
+from aquifer_metadata.adapters.postgres.cluster_partitions import SqlPartitionStore
+from aquifer_metadata.adapters.postgres.cluster_topics import SqlTopicStore, TopicDefaults
+from aquifer_metadata.adapters.postgres.cluster_transactions import SqlTransactionStore
+from aquifer_metadata.adapters.postgres.cluster_watch import SqlClusterWatch
+from aquifer_metadata.adapters.postgres.database import Database, DatabaseOptions
+from aquifer_metadata.adapters.postgres.schema import check_schema, migrate
+from aquifer_metadata.adapters.postgres.tracing import trace_statements
+from aquifer_metadata.cluster_metadata_servicer import ClusterMetadataServicer, ClusterStores
+from aquifer_metadata.domain.lease_expiry import LeaseWatchman
+from aquifer_metadata.domain.ports import BrokerStore
+from aquifer_metadata.settings import MetadataSettings
+
+logger = structlog.get_logger(__name__)
+
+_ENDLESS_METHODS = (
+    "/aquifer.metadata.v1.ClusterMetadataService/WatchClusterMetadata",
+    "/aquifer.metadata.v1.RemoteLogMetadataService/WatchPartition",
+)
+
+
+async def serve(settings: MetadataSettings) -> None:
+    """Serves until SIGTERM or SIGINT."""
+    async with running_server(settings) as server:
+        await server.run_until_signal()
+
+
+async def migrate_only(settings: MetadataSettings) -> None:
+    """Brings the schema up to date and ends."""
+    await migrate(database_options(settings))
+
+
+@asynccontextmanager
+async def running_server(settings: MetadataSettings) -> AsyncIterator[GrpcServer]:
+    """The whole service, started; `port` of the server says where."""
+    options = database_options(settings)
+    if settings.database.auto_migrate:
+        await migrate(options)
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(Database(options))
+        trace_statements(database.engine.sync_engine)
+        await check_schema(database)
+        await initialize_cluster(database)
+        signal = await stack.enter_async_context(ChangeSignal(database))
+        stores = _cluster_stores(settings, database, signal)
+        server = GrpcServer(
+            settings.grpc,
+            name="metadata",
+            probes={"postgresql": database.ping},
+            endless_methods=_ENDLESS_METHODS,
+        )
+        server.add(add_ClusterMetadataServiceServicer_to_server, ClusterMetadataServicer(stores))
+        await stack.enter_async_context(_lease_loop(settings, stores.brokers))
+        yield await stack.enter_async_context(server)
+
+
+def database_options(settings: MetadataSettings) -> DatabaseOptions:
+    """The settings as the adapter takes them."""
+    database = settings.database
+    return DatabaseOptions(**database.model_dump(exclude={"auto_migrate"}))
+
+
+def current_trace_id() -> str:
+    """Trace of the work at hand, as 32 hex digits; empty when it is not traced."""
+    context = trace.get_current_span().get_span_context()
+    return format(context.trace_id, "032x") if context.is_valid else ""
+
+
+def _cluster_stores(
+    settings: MetadataSettings, database: Database, signal: ChangeSignal
+) -> ClusterStores:
+    cluster = settings.cluster
+    defaults = TopicDefaults(
+        num_partitions=cluster.default_partitions,
+        replication_factor=cluster.default_replication_factor,
+        max_partitions=cluster.max_partitions_per_topic,
+    )
+    return ClusterStores(
+        brokers=SqlBrokerStore(database, signal, lease_ms=cluster.broker_lease_ms),
+        topics=SqlTopicStore(database, signal, defaults),
+        configs=SqlConfigStore(database, signal),
+        partitions=SqlPartitionStore(database, signal),
+        groups=SqlGroupStore(database),
+        transactions=SqlTransactionStore(database),
+        watch=SqlClusterWatch(
+            database,
+            signal,
+            SystemClock(),
+            poll_s=cluster.watch_poll_s,
+            heartbeat_s=cluster.watch_heartbeat_s,
+        ),
+    )
+
+
+def _lease_loop(settings: MetadataSettings, brokers: BrokerStore) -> SupervisedLoop:
+    watchman = LeaseWatchman(SystemClock(), lease_ms=settings.cluster.broker_lease_ms)
+
+    async def round_() -> None:
+        if not watchman.may_expire():
+            return
+        try:
+            gone = await brokers.expire_leases()
+        except BaseException:
+            watchman.interrupted()
+            raise
+        if gone:
+            logger.warning("broker_leases_expired", broker_ids=list(gone))
+
+    return SupervisedLoop(
+        "lease expiry",
+        round_,
+        interval_s=settings.cluster.lease_check_interval_s,
+        backoff_max_s=2.0,
+        run_deadline_s=settings.database.statement_timeout_ms / 1000 * 3,
+    )

@@ -1,0 +1,1 @@
+"""What the service decides: no gRPC, SQL, files, environment or clock in here."""
