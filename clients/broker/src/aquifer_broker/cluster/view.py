@@ -1,5 +1,6 @@
 """What this broker knows of the cluster: brokers, topics, leaders, settings."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -115,6 +116,7 @@ class ClusterView:
         self._topics_by_id: dict[KafkaUuid, TopicInfo] = {}
         self._broker_configs: dict[str, Mapping[str, str]] = {}
         self._listeners: list[Callable[[ClusterChange], None]] = []
+        self._waiters: list[asyncio.Future[None]] = []
 
     @property
     def brokers(self) -> Mapping[int, BrokerInfo]:
@@ -156,6 +158,25 @@ class ClusterView:
         """Calls the listener after every update that changed something."""
         self._listeners.append(listener)
 
+    async def wait_until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Waits until an update made the condition true; False: the time was over."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not condition():
+                    await self._next_update()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _next_update(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
     def apply(self, update: ClusterUpdate) -> ClusterChange:
         """Takes an update over. An older or equal version of a delta changes nothing."""
         if not update.is_snapshot and update.version <= self.version:
@@ -176,6 +197,10 @@ class ClusterView:
         if changed or deleted or brokers_changed or configs_changed:
             for listener in tuple(self._listeners):
                 listener(change)
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
         return change
 
     def _apply_topics(self, update: ClusterUpdate) -> tuple[list[TopicInfo], list[TopicInfo]]:

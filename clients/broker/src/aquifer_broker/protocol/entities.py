@@ -7,7 +7,6 @@ that version does not have and converts milliseconds, uuids and datetimes to wha
 
 import dataclasses
 import datetime
-import functools
 import types
 import typing
 import uuid
@@ -26,14 +25,19 @@ _Convert = Callable[[Any], Any]
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 _NO_TIME: Final = datetime.timedelta(0)
 
+_CONVERTERS: Final[dict[type[Any], dict[str, _Convert | None]]] = {}
+_KNOWN_ELSEWHERE: Final[set[tuple[type[Any], str]]] = set()
+
 
 def millis(duration: datetime.timedelta) -> int:
     """A duration of a request, in whole milliseconds."""
     return duration // _MILLISECOND
 
 
-def to_uuid(topic_id: KafkaUuid) -> uuid.UUID | None:
+def to_uuid(topic_id: KafkaUuid | uuid.UUID | None) -> uuid.UUID | None:
     """The id as kio wants it; None stands for the zero uuid."""
+    if not isinstance(topic_id, KafkaUuid):
+        return topic_id
     return None if topic_id == KafkaUuid.ZERO else uuid.UUID(bytes=topic_id.raw)
 
 
@@ -58,13 +62,16 @@ def build(entity_type: type[Entity], values: Mapping[str, Any]) -> Entity:
     return entity_type(**arguments)
 
 
-@functools.cache
 def _converters(entity_type: type[Any]) -> dict[str, _Convert | None]:
-    hints = typing.get_type_hints(entity_type)
-    return {
-        field.name: _converter(field.metadata.get("kafka_type"), hints[field.name])
-        for field in dataclasses.fields(entity_type)
-    }
+    known = _CONVERTERS.get(entity_type)
+    if known is None:
+        hints = typing.get_type_hints(entity_type)
+        known = {
+            field.name: _converter(field.metadata.get("kafka_type"), hints[field.name])
+            for field in dataclasses.fields(entity_type)
+        }
+        _CONVERTERS[entity_type] = known
+    return known
 
 
 def _converter(kafka_type: str | None, hint: Any) -> _Convert | None:
@@ -116,14 +123,16 @@ _SCALARS: Final[dict[str, _Convert]] = {
 }
 
 
-@functools.cache
 def _check_known(entity_type: type[Any], name: str) -> None:
     """Lets a name pass that another version of the entity has."""
+    if (entity_type, name) in _KNOWN_ELSEWHERE:
+        return
     api_key: int = entity_type.__api_key__
     for version in schema_name_map[api_key_map[api_key]]:
         schema = load_response_schema(api_key, version)
         module = __import__(schema.__module__, fromlist=["*"])
         other = getattr(module, entity_type.__name__, None)
         if other is not None and name in _converters(other):
+            _KNOWN_ELSEWHERE.add((entity_type, name))
             return
     raise KeyError(f"{entity_type.__name__} has no field {name!r} in any version")

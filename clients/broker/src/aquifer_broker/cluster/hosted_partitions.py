@@ -1,0 +1,225 @@
+"""Brings the local logs in line with the cluster metadata, and answers who leads what here."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from aquifer_core.ids import TopicIdPartition
+from kio.schema.errors import ErrorCode
+
+from aquifer_broker.cluster.view import ClusterChange, ClusterView, PartitionInfo, TopicInfo
+from aquifer_broker.config.topic_config import effective_log_config
+from aquifer_broker.log.log_config import LogConfig
+from aquifer_broker.log.log_errors import LogStorageError
+from aquifer_broker.log.log_manager import LogManager
+from aquifer_broker.log.partition_log import PartitionLog
+
+__all__ = ["HostedPartition", "HostedPartitions", "LeadershipListener"]
+
+logger = structlog.get_logger(__name__)
+
+_RETRY_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostedPartition:
+    """A partition with a replica on this broker."""
+
+    topic_id_partition: TopicIdPartition
+    log: PartitionLog
+    info: PartitionInfo
+    is_leader: bool
+
+    @property
+    def leader_epoch(self) -> int:
+        """Epoch of the leader, this broker or another."""
+        return self.info.leader_epoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeadershipListener:
+    """Told of what changed here; must not block."""
+
+    on_hosted: Callable[[HostedPartition], None]
+    on_stopped: Callable[[TopicIdPartition, bool], None]
+    """The flag says whether the topic was deleted."""
+
+
+class HostedPartitions:
+    """Follows a `ClusterView`; `run` applies changes in order and retries what fails."""
+
+    def __init__(
+        self, *, node_id: int, view: ClusterView, logs: LogManager, defaults: LogConfig
+    ) -> None:
+        self._node_id = node_id
+        self._view = view
+        self._logs = logs
+        self._defaults = defaults
+        self._hosted: dict[tuple[str, int], HostedPartition] = {}
+        self._dirty: dict[str, None] = {}
+        self._deleted: list[TopicInfo] = []
+        self._wake = asyncio.Event()
+        self._listeners: list[LeadershipListener] = []
+        self.last_success_s = 0.0
+        view.on_change(self._changed)
+
+    def add_listener(self, listener: LeadershipListener) -> None:
+        """Tells the listener of every change from now on, and of what is hosted already."""
+        self._listeners.append(listener)
+        for hosted in self._hosted.values():
+            listener.on_hosted(hosted)
+
+    def hosted(self) -> Iterable[HostedPartition]:
+        """Everything with a replica here."""
+        return tuple(self._hosted.values())
+
+    def get(self, topic: str, partition: int) -> HostedPartition | None:
+        """A partition with a replica here."""
+        return self._hosted.get((topic, partition))
+
+    def leader(
+        self, topic: str, partition: int, expected_epoch: int = -1
+    ) -> HostedPartition | ErrorCode:
+        """The partition if this broker leads it (in the epoch the client expects, -1: any), else what to answer."""
+        hosted = self._hosted.get((topic, partition))
+        if hosted is None or not hosted.is_leader:
+            return self._why_not(topic, partition)
+        if expected_epoch in (-1, hosted.info.leader_epoch):
+            return hosted
+        if expected_epoch < hosted.info.leader_epoch:
+            return ErrorCode.fenced_leader_epoch
+        return ErrorCode.unknown_leader_epoch
+
+    async def start(self) -> None:
+        """Opens the logs that the view assigns to this broker and puts all others aside."""
+        known = [
+            topic.id_of(each.partition)
+            for topic in self._view.topics.values()
+            for each in topic.partitions
+            if self._node_id in each.replicas
+        ]
+        await self._logs.delete_strays(known)
+        self._dirty.update(dict.fromkeys(self._view.topics))
+        await self._apply()
+
+    async def run(self) -> None:
+        """Applies changes until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self._apply()
+                self.last_success_s = asyncio.get_running_loop().time()
+            except Exception:
+                logger.exception("cluster_change_failed")
+                await asyncio.sleep(_RETRY_S)
+                self._wake.set()
+
+    def _why_not(self, topic: str, partition: int) -> ErrorCode:
+        known = self._view.topic(topic)
+        if known is None or known.partition(partition) is None:
+            return ErrorCode.unknown_topic_or_partition
+        try:
+            self._logs.get(topic, partition)
+        except LogStorageError:
+            return ErrorCode.kafka_storage_error
+        return ErrorCode.not_leader_or_follower
+
+    def _changed(self, change: ClusterChange) -> None:
+        self._dirty.update(dict.fromkeys(topic.name for topic in change.topics))
+        self._deleted.extend(change.deleted_topics)
+        # A leader that was replaced must stop at once, not when its turn comes.
+        for topic in change.topics:
+            self._step_down(topic)
+        for topic in change.deleted_topics:
+            for each in topic.partitions:
+                self._forget(topic.id_of(each.partition))
+        self._wake.set()
+
+    def _step_down(self, topic: TopicInfo) -> None:
+        for each in topic.partitions:
+            hosted = self._hosted.get((topic.name, each.partition))
+            if hosted is not None and hosted.is_leader and each.leader != self._node_id:
+                self._hosted[topic.name, each.partition] = HostedPartition(
+                    topic_id_partition=hosted.topic_id_partition,
+                    log=hosted.log,
+                    info=each,
+                    is_leader=False,
+                )
+
+    async def _apply(self) -> None:
+        while self._deleted:
+            topic = self._deleted[0]
+            for each in topic.partitions:
+                await self._remove(topic.id_of(each.partition), deleted=True)
+            self._deleted.pop(0)
+        while self._dirty:
+            name = next(iter(self._dirty))
+            topic_now = self._view.topic(name)
+            if topic_now is not None:
+                await self._apply_topic(topic_now)
+            if self._view.topic(name) is topic_now:
+                del self._dirty[name]
+
+    async def _apply_topic(self, topic: TopicInfo) -> None:
+        config = effective_log_config(topic.configs, self._defaults)
+        self._logs.update_topic_config(topic.name, config)
+        for each in topic.partitions:
+            topic_id_partition = topic.id_of(each.partition)
+            if self._node_id in each.replicas:
+                try:
+                    await self._host(topic_id_partition, each, config)
+                except LogStorageError as error:
+                    logger.warning(
+                        "partition_offline", partition=str(topic_id_partition), error=str(error)
+                    )
+            else:
+                await self._remove(topic_id_partition, deleted=False)
+
+    async def _host(
+        self, topic_id_partition: TopicIdPartition, info: PartitionInfo, config: LogConfig
+    ) -> None:
+        key = (topic_id_partition.topic, topic_id_partition.partition)
+        before = self._hosted.get(key)
+        if before is not None and before.topic_id_partition == topic_id_partition:
+            log = before.log
+        else:
+            log = await self._logs.open_log(topic_id_partition, config)
+        is_leader = info.leader == self._node_id
+        if is_leader and (log.latest_epoch is None or log.latest_epoch < info.leader_epoch):
+            await log.assign_epoch_start(info.leader_epoch, log.log_end_offset)
+        hosted = HostedPartition(
+            topic_id_partition=topic_id_partition, log=log, info=info, is_leader=is_leader
+        )
+        if hosted == before:
+            return
+        self._hosted[key] = hosted
+        logger.info(
+            "partition_hosted",
+            partition=str(topic_id_partition),
+            leader=info.leader,
+            leader_epoch=info.leader_epoch,
+        )
+        for listener in self._listeners:
+            listener.on_hosted(hosted)
+
+    async def _remove(self, topic_id_partition: TopicIdPartition, *, deleted: bool) -> None:
+        topic, partition = topic_id_partition.topic, topic_id_partition.partition
+        was_hosted = self._forget(topic_id_partition)
+        log = self._logs.get(topic, partition)
+        if log is None or log.topic_id_partition != topic_id_partition:
+            return
+        await self._logs.delete_log(topic, partition)
+        if was_hosted or deleted:
+            for listener in self._listeners:
+                listener.on_stopped(topic_id_partition, deleted)
+
+    def _forget(self, topic_id_partition: TopicIdPartition) -> bool:
+        key = (topic_id_partition.topic, topic_id_partition.partition)
+        hosted = self._hosted.get(key)
+        if hosted is None or hosted.topic_id_partition != topic_id_partition:
+            return False
+        del self._hosted[key]
+        return True

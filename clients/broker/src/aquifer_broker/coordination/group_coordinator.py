@@ -1,0 +1,217 @@
+"""Runs the groups that this broker coordinates: futures, timers and the offset store around the state machines."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import structlog
+from kio.schema.errors import ErrorCode
+
+from aquifer_broker.cluster.ports import GroupOffset, OffsetStore
+from aquifer_broker.cluster.view import BrokerInfo, ClusterChange, ClusterView
+from aquifer_broker.coordination.group import Group
+from aquifer_broker.coordination.group_values import (
+    GroupSettings,
+    GroupState,
+    JoinRequest,
+    JoinResult,
+    MemberIdentity,
+    SyncRequest,
+    SyncResult,
+)
+from aquifer_broker.coordination.placement import coordinator_of
+
+__all__ = ["GroupCoordinator"]
+
+logger = structlog.get_logger(__name__)
+
+Result = TypeVar("Result")
+
+
+class GroupCoordinator:
+    """Consumer groups by rendezvous hash; offsets are kept in the cluster's metadata, members only here.
+
+    A group whose coordinator changes starts over at the new one: members are unknown there and join again.
+    """
+
+    def __init__(
+        self, *, node_id: int, view: ClusterView, offsets: OffsetStore, settings: GroupSettings
+    ) -> None:
+        self.offsets = offsets
+        self._node_id = node_id
+        self._view = view
+        self._settings = settings
+        self._groups: dict[str, Group] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        view.on_change(self._brokers_changed)
+
+    def coordinator(self, group_id: str) -> BrokerInfo | None:
+        """The broker that coordinates a group; None: no live broker is known."""
+        alive = {broker.broker_id: broker for broker in self._view.live_brokers()}
+        broker_id = coordinator_of(group_id, alive)
+        return alive[broker_id] if broker_id is not None else None
+
+    def refusal(self, group_id: str) -> ErrorCode:
+        """Why this broker cannot serve a group; NONE: it can."""
+        if group_id == "":
+            return ErrorCode.invalid_group_id
+        broker = self.coordinator(group_id)
+        if broker is None:
+            return ErrorCode.coordinator_not_available
+        return ErrorCode.none if broker.broker_id == self._node_id else ErrorCode.not_coordinator
+
+    def get(self, group_id: str) -> Group | None:
+        """A group with members or a past here."""
+        return self._groups.get(group_id)
+
+    def groups(self) -> list[Group]:
+        """Groups with members or a past here."""
+        return list(self._groups.values())
+
+    async def join(self, group_id: str, request: JoinRequest) -> JoinResult:
+        """Waits until the rebalance is complete."""
+        refusal = self.refusal(group_id)
+        if refusal is not ErrorCode.none:
+            return JoinResult(error=refusal, member_id=request.identity.member_id)
+        group = self._groups.get(group_id)
+        if group is None:
+            if request.identity.member_id:
+                unknown = ErrorCode.unknown_member_id
+                return JoinResult(error=unknown, member_id=request.identity.member_id)
+            group = self._groups[group_id] = Group(group_id, self._settings)
+        answer: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
+        group.join(request, _now_ms(), _resolve(answer))
+        self._arm(group)
+        return await answer
+
+    async def sync(self, group_id: str, request: SyncRequest) -> SyncResult:
+        """Waits until the leader has brought the assignments."""
+        refusal = self.refusal(group_id)
+        if refusal is not ErrorCode.none:
+            return SyncResult(error=refusal)
+        group = self._groups.get(group_id)
+        if group is None:
+            return SyncResult(error=ErrorCode.unknown_member_id)
+        answer: asyncio.Future[SyncResult] = asyncio.get_running_loop().create_future()
+        group.sync(request, _now_ms(), _resolve(answer))
+        self._arm(group)
+        return await answer
+
+    def heartbeat(self, group_id: str, identity: MemberIdentity, generation_id: int) -> ErrorCode:
+        """A member lives."""
+        refusal = self.refusal(group_id)
+        group = self._groups.get(group_id)
+        if refusal is not ErrorCode.none or group is None:
+            return refusal or ErrorCode.unknown_member_id
+        return group.heartbeat(identity, generation_id, _now_ms())
+
+    def leave(
+        self, group_id: str, members: Sequence[MemberIdentity]
+    ) -> ErrorCode | list[ErrorCode]:
+        """Members go; one code each, or one for all when this broker does not serve the group."""
+        refusal = self.refusal(group_id)
+        if refusal is not ErrorCode.none:
+            return refusal
+        group = self._groups.get(group_id)
+        if group is None:
+            return [ErrorCode.unknown_member_id] * len(members)
+        codes = [group.leave(identity, _now_ms()) for identity in members]
+        self._arm(group)
+        return codes
+
+    async def commit(
+        self,
+        group_id: str,
+        identity: MemberIdentity,
+        generation_id: int,
+        offsets: Sequence[GroupOffset],
+    ) -> ErrorCode:
+        """Stores offsets if the member may.
+
+        Raises:
+            UnavailableError: they could not be stored.
+        """
+        refusal = self.refusal(group_id)
+        if refusal is not ErrorCode.none:
+            return refusal
+        group = self._groups.get(group_id)
+        if group is None:
+            if generation_id >= 0:
+                return ErrorCode.illegal_generation
+            group = self._groups[group_id] = Group(group_id, self._settings)
+        error = group.check_commit(identity, generation_id, _now_ms())
+        if error is ErrorCode.none and offsets:
+            await self.offsets.commit_offsets(group_id, offsets)
+        return error
+
+    async def delete(self, group_id: str) -> ErrorCode:
+        """Deletes an empty group with its offsets.
+
+        Raises:
+            UnavailableError: the offsets could not be deleted.
+        """
+        refusal = self.refusal(group_id)
+        if refusal is not ErrorCode.none:
+            return refusal
+        group = self._groups.get(group_id)
+        if group is not None and group.state is not GroupState.EMPTY:
+            return ErrorCode.non_empty_group
+        if group is None and not await self.offsets.fetch_offsets(group_id, None):
+            return ErrorCode.group_id_not_found
+        await self.offsets.delete_offsets(group_id, None)
+        self._drop(group_id, ErrorCode.group_id_not_found)
+        return ErrorCode.none
+
+    def close(self) -> None:
+        """Ends all groups here; their members find another coordinator."""
+        for group_id in tuple(self._groups):
+            self._drop(group_id, ErrorCode.not_coordinator)
+
+    def _brokers_changed(self, change: ClusterChange) -> None:
+        if not change.brokers_changed:
+            return
+        for group_id in tuple(self._groups):
+            if self.refusal(group_id) is not ErrorCode.none:
+                logger.info("group_moved", group=group_id)
+                self._drop(group_id, ErrorCode.not_coordinator)
+
+    def _drop(self, group_id: str, error: ErrorCode) -> None:
+        group = self._groups.pop(group_id, None)
+        if group is not None:
+            group.kill(error)
+        timer = self._timers.pop(group_id, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _arm(self, group: Group) -> None:
+        """Sets the timer to the next deadline. Heartbeats only move deadlines away, so they need not come here."""
+        if group.state is GroupState.DEAD:
+            return
+        timer = self._timers.pop(group.group_id, None)
+        if timer is not None:
+            timer.cancel()
+        deadline_ms = group.next_deadline_ms()
+        if deadline_ms is not None:
+            self._timers[group.group_id] = asyncio.get_running_loop().call_at(
+                deadline_ms / 1000, self._tick, group
+            )
+
+    def _tick(self, group: Group) -> None:
+        try:
+            group.tick(_now_ms())
+        except Exception:
+            logger.exception("group_timer_failed", group=group.group_id)
+        self._arm(group)
+
+
+def _now_ms() -> int:
+    # Rounded up, so that a timer that fires on time finds its deadline reached.
+    return -int(-asyncio.get_running_loop().time() * 1000 // 1)
+
+
+def _resolve(answer: "asyncio.Future[Result]") -> Callable[[Result], None]:
+    def resolve(result: Result) -> None:
+        if not answer.done():
+            answer.set_result(result)
+
+    return resolve

@@ -1,0 +1,1 @@
+"""One module per API family: parse, call, answer."""

@@ -1,0 +1,166 @@
+"""Fetch: local reads with a long poll, tiered reads through their own wait."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import structlog
+from kio.schema.errors import ErrorCode
+
+from aquifer_broker.handlers.fetch_read import FetchPass, FetchTarget, PartitionRead
+from aquifer_broker.handlers.fetch_remote import read_remote
+from aquifer_broker.handlers.services import BrokerServices, topic_key
+from aquifer_broker.log.log_values import FetchIsolation
+from aquifer_broker.protocol.dispatch import Answer, Call
+from aquifer_broker.protocol.entities import millis
+from aquifer_broker.protocol.server import Client
+
+__all__ = ["FetchHandler"]
+
+logger = structlog.get_logger(__name__)
+
+
+class FetchHandler:
+    """Answers Fetch v4 to v17, without sessions: a request for one is answered with session id 0 (KIP-227)."""
+
+    def __init__(self, services: BrokerServices) -> None:
+        self._services = services
+
+    async def __call__(self, call: Call) -> Answer:
+        """Waits for `min_bytes` up to `max_wait`, or for remote reads up to `remote.fetch.max.wait.ms`."""
+        body = call.body
+        if getattr(body, "session_id", 0) != 0:
+            return {"error_code": ErrorCode.fetch_session_id_not_found, "responses": ()}
+        targets = self._targets(body)
+        reads = await self._read_until_enough(body, targets, call.client)
+        throttle_ms = await read_remote(self._services, reads)
+        return {
+            "throttle_time": throttle_ms,
+            "error_code": ErrorCode.none,
+            "session_id": 0,
+            "responses": _by_topic(body, reads),
+        }
+
+    def _targets(self, body: Any) -> list[FetchTarget]:
+        targets: list[FetchTarget] = []
+        for requested in body.topics:
+            topic = self._services.topic_of(requested)
+            (name_or_id,) = topic_key(requested).values()
+            targets.extend(
+                FetchTarget(
+                    key=(name_or_id, each.partition),
+                    topic=topic.id_of(each.partition) if topic is not None else None,
+                    partition=each.partition,
+                    fetch_offset=each.fetch_offset,
+                    max_bytes=each.partition_max_bytes,
+                    current_leader_epoch=getattr(each, "current_leader_epoch", -1),
+                    last_fetched_epoch=getattr(each, "last_fetched_epoch", -1),
+                )
+                for each in requested.partitions
+            )
+        return targets
+
+    async def _read_until_enough(
+        self, body: Any, targets: Sequence[FetchTarget], client: Client
+    ) -> list[PartitionRead]:
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + millis(body.max_wait) / 1000
+        while True:
+            reads = await self._read(body, targets)
+            size_bytes = sum(read.size_bytes for read in reads)
+            if size_bytes >= body.min_bytes or any(read.ends_the_wait for read in reads):
+                return reads
+            if any(read.remote for read in reads) or client.gone or loop.time() >= deadline_s:
+                return reads
+            await _wait_for_appends(reads, body.min_bytes - size_bytes, deadline_s, client)
+
+    async def _read(self, body: Any, targets: Sequence[FetchTarget]) -> list[PartitionRead]:
+        replica_id = _replica_id(body)
+        wanted_bytes = min(body.max_bytes, self._services.config.fetch_max_bytes)
+        fetch_pass = FetchPass(
+            self._services,
+            isolation=_isolation(replica_id, body.isolation_level),
+            is_follower=replica_id >= 0,
+            max_bytes=self._services.response_budget.grant(wanted_bytes),
+        )
+        return [await fetch_pass.read(target) for target in targets]
+
+
+def _replica_id(body: Any) -> int:
+    state = getattr(body, "replica_state", None)
+    replica_id: int = state.replica_id if state is not None else body.replica_id
+    return replica_id
+
+
+def _isolation(replica_id: int, isolation_level: int) -> FetchIsolation:
+    if replica_id >= 0:
+        return FetchIsolation.LOG_END
+    return FetchIsolation.TXN_COMMITTED if isolation_level else FetchIsolation.HIGH_WATERMARK
+
+
+async def _wait_for_appends(
+    reads: Sequence[PartitionRead], missing_bytes: int, deadline_s: float, client: Client
+) -> None:
+    """Returns when so many bytes were appended since the reads, at the deadline, or when the client left."""
+    moved = asyncio.Event()
+    grown = [(read.hosted.log, read.log_size_bytes) for read in reads if read.hosted is not None]
+    with ExitStack() as undo:
+        undo.callback(client.watch(moved.set))
+        for log, _ in grown:
+            undo.callback(log.subscribe(moved.set))
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                while not client.gone:
+                    moved.clear()
+                    appended = sum(abs(log.size_bytes - before) for log, before in grown)
+                    if appended >= missing_bytes or _bound_moved(reads):
+                        return
+                    await moved.wait()
+        except TimeoutError:
+            return
+
+
+def _bound_moved(reads: Sequence[PartitionRead]) -> bool:
+    """Whether something became readable, or left, without being appended now."""
+    for read in reads:
+        if read.hosted is None or read.offsets is None:
+            continue
+        now = read.hosted.log.offsets
+        before = read.offsets
+        if now.log_end_offset == before.log_end_offset and now != before:
+            return True
+    return False
+
+
+def _by_topic(body: Any, reads: Sequence[PartitionRead]) -> list[dict[str, Any]]:
+    answers = iter(reads)
+    return [
+        {
+            **topic_key(requested),
+            "partitions": [_partition(next(answers)) for _ in requested.partitions],
+        }
+        for requested in body.topics
+    ]
+
+
+def _partition(read: PartitionRead) -> dict[str, Any]:
+    offsets = read.offsets
+    answer: dict[str, Any] = {
+        "partition_index": read.target.partition,
+        "error_code": read.error,
+        "high_watermark": offsets.high_watermark if offsets else -1,
+        "last_stable_offset": offsets.last_stable_offset if offsets else -1,
+        "log_start_offset": offsets.log_start_offset if offsets else -1,
+        "aborted_transactions": None,
+        "records": read.records,
+    }
+    if read.aborted is not None:
+        answer["aborted_transactions"] = [
+            {"producer_id": each.producer_id, "first_offset": each.first_offset}
+            for each in read.aborted
+        ]
+    if read.diverging is not None:
+        epoch, end_offset = read.diverging
+        answer["diverging_epoch"] = {"epoch": epoch, "end_offset": end_offset}
+    return answer
