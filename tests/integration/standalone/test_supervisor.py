@@ -8,7 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 from aquifer_core.errors import InvalidConfigurationError
-from aquifer_standalone.process import ProcessFailedError, ProcessState
+from aquifer_standalone.life import ProcessFailedError
+from aquifer_standalone.process import ProcessState
 from aquifer_standalone.spec import ProcessSpec, Readiness, RestartPolicy
 from aquifer_standalone.supervisor import Supervisor
 from fixtures.polling import eventually

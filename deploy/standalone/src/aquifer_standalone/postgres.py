@@ -12,8 +12,8 @@ import psycopg
 from aquifer_core.errors import InvalidConfigurationError, UnavailableError
 from psycopg import sql
 
+from aquifer_standalone.life import launcher_argv
 from aquifer_standalone.ports import LOOPBACK, LoopbackPort
-from aquifer_standalone.process import launcher_argv
 from aquifer_standalone.readiness import postgres_ready
 from aquifer_standalone.spec import ProcessSpec
 from aquifer_standalone.unprivileged import unprivileged_user
@@ -96,6 +96,7 @@ class EmbeddedPostgres:
             prepare=self._initialise,
             readiness=self._ready,
             ports=(self._port,),
+            ready_timeout_s=60.0,
             run_as=self._user,
             # "Fast" shutdown: sessions are ended, not waited for.
             stop_signal=signal.SIGINT,

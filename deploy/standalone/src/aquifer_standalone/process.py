@@ -1,11 +1,7 @@
 """One supervised child process: started until it is ready, restarted when it dies, stopped without leftovers."""
 
 import asyncio
-import contextlib
-import os
 import signal
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -13,16 +9,12 @@ from types import TracebackType
 from typing import Self
 
 import structlog
-from aquifer_core.errors import UnavailableError
 
-from aquifer_standalone.ports import release_all
+from aquifer_standalone.life import ProcessFailedError, ProcessLife
 from aquifer_standalone.spec import ProcessSpec
-from aquifer_standalone.unprivileged import UnprivilegedUser
 
 logger = structlog.get_logger(__name__)
 
-_LAUNCHER = Path(__file__).with_name("_launch.py")
-_PROBE_INTERVAL_S = 0.05
 _GIVE_UP_AFTER_LIVES = 3
 _LOG_TAIL_BYTES = 4_000
 
@@ -48,19 +40,6 @@ class ProcessStatus:
     log_file: Path
 
 
-class ProcessFailedError(UnavailableError):
-    """A child process did not become ready; the text ends with the last lines of its log."""
-
-
-def launcher_argv(argv: Sequence[str], user: UnprivilegedUser | None) -> list[str]:
-    """Wrap `argv` so that it dies with this process, running as `user` when one is given."""
-    uid, gid, keep = (
-        (user.uid, user.gid, int(user.keep_file_access)) if user is not None else (-1, -1, 0)
-    )
-    interpreter = [sys.executable, "-S", "-E", "-s", str(_LAUNCHER)]
-    return [*interpreter, str(os.getpid()), str(uid), str(gid), str(keep), "--", *argv]
-
-
 class ChildProcess:
     """Owns one process from `start` to `stop`; an async context manager.
 
@@ -73,18 +52,17 @@ class ChildProcess:
         self.log_file = log_dir / f"{spec.name}.log"
         self.state = ProcessState.STOPPED
         self.restarts = 0
-        self._process: asyncio.subprocess.Process | None = None
-        self._life: asyncio.Task[None] | None = None
+        self._life: ProcessLife | None = None
+        self._lives: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
         self._was_ready = False
-        self._lives = 0
+        self._ended_lives = 0
         self._last_error: Exception | None = None
 
     @property
     def pid(self) -> int | None:
         """The process id while the process runs."""
-        process = self._process
-        return process.pid if process is not None and process.returncode is None else None
+        return self._life.pid if self._life is not None else None
 
     def status(self) -> ProcessStatus:
         """Describe the process as it is now."""
@@ -102,14 +80,14 @@ class ChildProcess:
         Raises:
             ProcessFailedError: it was not ready within `ready_timeout_s`, or kept exiting before it was.
         """
-        if self._life is not None:
+        if self._lives is not None:
             raise RuntimeError(f"{self.spec.name} is started already")
-        self._was_ready, self._lives = False, 0
-        self._life = asyncio.create_task(self._live(), name=f"life of {self.spec.name}")
+        self._was_ready, self._ended_lives, self._last_error = False, 0, None
+        self._lives = asyncio.create_task(self._live(), name=f"lives of {self.spec.name}")
         waiting = asyncio.create_task(self._ready.wait())
         try:
             async with asyncio.timeout(self.spec.ready_timeout_s):
-                await asyncio.wait({self._life, waiting}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({self._lives, waiting}, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             pass
         except asyncio.CancelledError:
@@ -136,13 +114,14 @@ class ChildProcess:
 
     async def stop(self) -> None:
         """Send the stop signal, then SIGKILL after the grace period; idempotent."""
-        life, self._life = self._life, None
-        if life is None:
+        lives, self._lives = self._lives, None
+        if lives is None:
             return
-        life.cancel()
-        await asyncio.wait({life})
+        self.state = ProcessState.STOPPING
+        lives.cancel()
+        await asyncio.wait({lives})
         self.state = ProcessState.STOPPED
-        if not life.cancelled() and (error := life.exception()) is not None:
+        if not lives.cancelled() and (error := lives.exception()) is not None:
             raise error
 
     async def __aenter__(self) -> Self:
@@ -159,8 +138,8 @@ class ChildProcess:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the running process, for example to crash it; nothing happens when it does not run."""
-        if self.pid is not None and self._process is not None:
-            self._process.send_signal(number)
+        if self._life is not None:
+            self._life.signal(number)
 
     async def _live(self) -> None:
         loop = asyncio.get_running_loop()
@@ -169,12 +148,12 @@ class ChildProcess:
         while True:
             born = loop.time()
             try:
-                await self._run_once()
+                await self._live_once()
             except Exception as error:
                 self._last_error = error
                 logger.warning("process_start_failed", process=self.spec.name, error=str(error))
-            self._lives += 1
-            if not self._was_ready and self._lives >= _GIVE_UP_AFTER_LIVES:
+            self._ended_lives += 1
+            if not self._was_ready and self._ended_lives >= _GIVE_UP_AFTER_LIVES:
                 return
             if loop.time() - born >= policy.reset_after_s:
                 delay_s = policy.initial_s
@@ -183,88 +162,25 @@ class ChildProcess:
             delay_s = min(2 * delay_s, policy.max_s)
             self.restarts += 1
 
-    async def _run_once(self) -> None:
-        """Live one life: spawn, become ready, run until exit. Whatever happens, nothing is left running."""
+    async def _live_once(self) -> None:
         self.state = ProcessState.STARTING
+        name = self.spec.name
         if self.spec.prepare is not None:
             await self.spec.prepare()
-        process = await self._spawn()
-        self._process = process
+        self._life = life = await ProcessLife.spawn(self.spec, self.log_file)
         try:
-            took_s = await self._until_ready(process)
+            took_s = await life.until_ready()
             self._was_ready = True
             self.state = ProcessState.READY
             self._ready.set()
-            logger.info(
-                "process_ready", process=self.spec.name, pid=process.pid, took_s=round(took_s, 3)
-            )
-            await process.wait()
+            logger.info("process_ready", process=name, pid=life.pid, took_s=round(took_s, 3))
+            exit_code = await life.until_exit()
             logger.warning(
-                "process_exited",
-                process=self.spec.name,
-                exit_code=process.returncode,
-                log=str(self.log_file),
+                "process_exited", process=name, exit_code=exit_code, log=str(self.log_file)
             )
         finally:
             self._ready.clear()
-            await self._end(process)
-
-    async def _spawn(self) -> asyncio.subprocess.Process:
-        self.log_file.parent.mkdir(parents=True, exist_ok=True)
-        release_all(self.spec.ports)
-        with self.log_file.open("ab") as log:
-            return await asyncio.create_subprocess_exec(
-                *launcher_argv(self.spec.argv, self.spec.run_as),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=asyncio.subprocess.STDOUT,
-                cwd=self.spec.cwd,
-                env={**os.environ, **self.spec.env},
-                start_new_session=True,
-            )
-
-    async def _until_ready(self, process: asyncio.subprocess.Process) -> float:
-        loop = asyncio.get_running_loop()
-        born = loop.time()
-        exited = asyncio.create_task(process.wait())
-        try:
-            while not await self._probe():
-                await asyncio.wait({exited}, timeout=_PROBE_INTERVAL_S)
-                if exited.done():
-                    raise ProcessFailedError(
-                        f"exited with code {process.returncode} before it was ready"
-                    )
-                if loop.time() - born > self.spec.ready_timeout_s:
-                    raise ProcessFailedError(f"not ready after {self.spec.ready_timeout_s} s")
-        finally:
-            exited.cancel()
-        return loop.time() - born
-
-    async def _probe(self) -> bool:
-        try:
-            return await self.spec.readiness()
-        except Exception as error:
-            if repr(error) != repr(self._last_error):
-                logger.info("process_probe_failed", process=self.spec.name, error=repr(error))
-            self._last_error = error
-            return False
-
-    async def _end(self, process: asyncio.subprocess.Process) -> None:
-        """Make sure that neither the process nor its process group lives on, also when cancelled again."""
-        try:
-            if process.returncode is None:
-                self.state = ProcessState.STOPPING
-                process.send_signal(self.spec.stop_signal)
-                async with asyncio.timeout(self.spec.stop_grace_s):
-                    await process.wait()
-        except TimeoutError:
-            logger.warning("process_killed", process=self.spec.name, grace_s=self.spec.stop_grace_s)
-        except ProcessLookupError:
-            logger.debug("process_gone_before_signal", process=self.spec.name)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+            await life.end()
 
     def _failure(self) -> str:
         why = f": {self._last_error}" if self._last_error is not None else ""

@@ -95,6 +95,7 @@ class EmbeddedS3:
             prepare=self._prepare,
             readiness=self._ready,
             ports=self._ports,
+            ready_timeout_s=60.0,
             # It has written everything out after a second, then may wait for idle connections to close.
             stop_grace_s=3.0,
         )
