@@ -1,12 +1,12 @@
 """Brings the local logs in line with the cluster metadata, and answers who leads what here."""
 
-import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
 from aquifer_core.ids import TopicIdPartition
+from aquifer_rpc.supervised import SupervisedLoop
 from kio.schema.errors import ErrorCode
 
 from aquifer_broker.cluster.view import ClusterChange, ClusterView, PartitionInfo, TopicInfo
@@ -21,6 +21,7 @@ __all__ = ["HostedPartition", "HostedPartitions", "LeadershipListener"]
 logger = structlog.get_logger(__name__)
 
 _RETRY_S: Final = 1.0
+_INTERVAL_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,7 @@ class LeadershipListener:
 
 
 class HostedPartitions:
-    """Follows a `ClusterView`; `run` applies changes in order and retries what fails."""
+    """Follows a `ClusterView`; `loop`, entered by the owner, applies changes in order and retries what fails."""
 
     def __init__(
         self, *, node_id: int, view: ClusterView, logs: LogManager, defaults: LogConfig
@@ -60,9 +61,10 @@ class HostedPartitions:
         self._hosted: dict[tuple[str, int], HostedPartition] = {}
         self._dirty: dict[str, None] = {}
         self._deleted: list[TopicInfo] = []
-        self._wake = asyncio.Event()
         self._listeners: list[LeadershipListener] = []
-        self.last_success_s = 0.0
+        self.loop = SupervisedLoop(
+            "hosted partitions", self._apply, interval_s=_INTERVAL_S, backoff_max_s=_RETRY_S
+        )
         view.on_change(self._changed)
 
     def add_listener(self, listener: LeadershipListener) -> None:
@@ -104,18 +106,11 @@ class HostedPartitions:
         self._dirty.update(dict.fromkeys(self._view.topics))
         await self._apply()
 
-    async def run(self) -> None:
-        """Applies changes until cancelled."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            try:
-                await self._apply()
-                self.last_success_s = asyncio.get_running_loop().time()
-            except Exception:
-                logger.exception("cluster_change_failed")
-                await asyncio.sleep(_RETRY_S)
-                self._wake.set()
+    def update_defaults(self, defaults: LogConfig) -> None:
+        """Takes over other defaults of topic configs."""
+        self._defaults = defaults
+        self._dirty.update(dict.fromkeys(self._view.topics))
+        self.loop.wake()
 
     def _why_not(self, topic: str, partition: int) -> ErrorCode:
         known = self._view.topic(topic)
@@ -136,7 +131,7 @@ class HostedPartitions:
         for topic in change.deleted_topics:
             for each in topic.partitions:
                 self._forget(topic.id_of(each.partition))
-        self._wake.set()
+        self.loop.wake()
 
     def _step_down(self, topic: TopicInfo) -> None:
         for each in topic.partitions:
@@ -208,7 +203,11 @@ class HostedPartitions:
     async def _remove(self, topic_id_partition: TopicIdPartition, *, deleted: bool) -> None:
         topic, partition = topic_id_partition.topic, topic_id_partition.partition
         was_hosted = self._forget(topic_id_partition)
-        log = self._logs.get(topic, partition)
+        try:
+            log = self._logs.get(topic, partition)
+        except LogStorageError:
+            # If the log dir comes back, the log in it is a stray.
+            return
         if log is None or log.topic_id_partition != topic_id_partition:
             return
         await self._logs.delete_log(topic, partition)

@@ -257,14 +257,12 @@ class KafkaServer:
             async with asyncio.timeout(1):
                 await self._server.wait_closed()
 
-    async def run_idle_reaper(self) -> None:
-        """Closes connections without traffic for `connections.max.idle.ms`; runs until cancelled."""
-        while True:
-            await asyncio.sleep(min(10.0, self._max_idle_s))
-            oldest_s = asyncio.get_running_loop().time() - self._max_idle_s
-            for connection in tuple(self._connections):
-                if connection.is_idle_since(oldest_s):
-                    connection.abort()
+    async def close_idle(self) -> None:
+        """Closes connections without traffic for `connections.max.idle.ms`; called now and then."""
+        oldest_s = asyncio.get_running_loop().time() - self._max_idle_s
+        for connection in tuple(self._connections):
+            if connection.is_idle_since(oldest_s):
+                connection.abort()
 
     def adopt(self, connection: _KafkaConnection) -> None:
         """Starts the worker of a new connection."""

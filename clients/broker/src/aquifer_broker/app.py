@@ -1,0 +1,266 @@
+"""Composition root of a broker node."""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+import structlog
+from aquifer_core.clock import SystemClock
+from aquifer_core.errors import InvalidConfigurationError
+from aquifer_core.ids import KafkaUuid
+from aquifer_core.ports import RemoteLogMetadataManager, RemoteStorageManager
+from aquifer_rpc.channel import connect
+from aquifer_rpc.supervised import SupervisedLoop
+
+from aquifer_broker.cluster.hosted_partitions import HostedPartitions
+from aquifer_broker.cluster.metadata_client import GrpcClusterMetadata
+from aquifer_broker.cluster.metadata_link import BrokerLease, ClusterWatch
+from aquifer_broker.cluster.ports import ClusterMetadata
+from aquifer_broker.cluster.view import BrokerInfo, ClusterChange, ClusterView, Endpoint
+from aquifer_broker.config.broker_config import BrokerConfig
+from aquifer_broker.config.listeners import Listener
+from aquifer_broker.config.plugins import load_role
+from aquifer_broker.config.remote_keys import TOPIC_BASED_METADATA_MANAGER
+from aquifer_broker.coordination.group_coordinator import GroupCoordinator
+from aquifer_broker.coordination.group_values import GroupSettings
+from aquifer_broker.coordination.producer_ids import ProducerIdAllocator
+from aquifer_broker.handlers.registry import build_handlers
+from aquifer_broker.handlers.services import BrokerServices
+from aquifer_broker.log.log_maintenance import LogManagerSettings
+from aquifer_broker.log.log_manager import LogManager
+from aquifer_broker.protocol.budget import RequestBudget, ResponseBudget
+from aquifer_broker.protocol.dispatch import Dispatcher
+from aquifer_broker.protocol.server import KafkaServer
+
+__all__ = ["BrokerNode", "check_plugins"]
+
+logger = structlog.get_logger(__name__)
+
+_REAPER_INTERVAL_S: Final = 10.0
+
+
+def check_plugins(
+    config: BrokerConfig,
+) -> tuple[type[RemoteStorageManager], type[RemoteLogMetadataManager]] | None:
+    """The plugin classes; None: remote storage is disabled, and nothing was imported (SR-1).
+
+    Raises:
+        InvalidConfigurationError: one is missing, cannot be imported or has another type (SR-2).
+    """
+    if not config.remote_storage_enabled:
+        return None
+    storage_key = "remote.log.storage.manager.class.name"
+    metadata_key = "remote.log.metadata.manager.class.name"
+    storage = load_role(storage_key, config.values[storage_key], RemoteStorageManager)  # type: ignore[type-abstract]
+    metadata = load_role(
+        metadata_key,
+        config.values[metadata_key] or TOPIC_BASED_METADATA_MANAGER,
+        RemoteLogMetadataManager,  # type: ignore[type-abstract]
+    )
+    return storage, metadata
+
+
+class BrokerNode:
+    """A broker; an async context manager that is entered once it serves, and drained when it is left.
+
+    The order of leaving: no longer registered (its leadership moves), connections drained, logs closed, link closed.
+    """
+
+    def __init__(self, config: BrokerConfig, *, metadata: ClusterMetadata | None = None) -> None:
+        """`metadata` None: the service at `aquifer.metadata.endpoints`."""
+        self.config = config
+        self.view = ClusterView()
+        self.servers: dict[str, KafkaServer] = {}
+        self.stopping = asyncio.Event()
+        self._metadata = metadata
+        self._running = AsyncExitStack()
+
+    async def __aenter__(self) -> "BrokerNode":
+        for key in self.config.unknown_keys:
+            logger.warning("unknown_key", key=key)
+        check_plugins(self.config)
+        async with AsyncExitStack() as starting:
+            await self._start(starting)
+            self._running = starting.pop_all()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._running.aclose()
+        logger.info("broker_stopped")
+
+    def port(self, listener: str) -> int:
+        """The bound port of a listener."""
+        return self.servers[listener].port
+
+    async def _start(self, starting: AsyncExitStack) -> None:
+        metadata = await self._connect(starting)
+        await starting.enter_async_context(ClusterWatch(metadata, self.view))
+        logs = await starting.enter_async_context(self._log_manager())
+        partitions = HostedPartitions(
+            node_id=self.config.node_id,
+            view=self.view,
+            logs=logs,
+            defaults=self.config.log_defaults,
+        )
+        await partitions.start()
+        await starting.enter_async_context(partitions.loop)
+        services = self._services(metadata, logs, partitions)
+        self._follow_dynamic_configs(services, partitions)
+        starting.callback(services.groups.close)
+        await self._listen(starting, services)
+        broker = self._describe(logs)
+        await starting.enter_async_context(
+            BrokerLease(metadata, broker, on_superseded=self.stopping.set)
+        )
+        logger.info(
+            "broker_ready",
+            node_id=self.config.node_id,
+            listeners={name: server.port for name, server in self.servers.items()},
+        )
+
+    async def _connect(self, starting: AsyncExitStack) -> ClusterMetadata:
+        if self._metadata is not None:
+            return self._metadata
+        channel = await starting.enter_async_context(connect(self.config.metadata_endpoints))
+        return GrpcClusterMetadata(channel, deadline_s=self.config.request_timeout_ms / 1000)
+
+    def _log_manager(self) -> LogManager:
+        values = self.config.values
+        return LogManager(
+            self.config.log_dirs,
+            broker_id=self.config.node_id,
+            cluster_id=self.view.cluster_id or "",
+            default_config=self.config.log_defaults,
+            settings=LogManagerSettings(
+                retention_check_interval_ms=values["log.retention.check.interval.ms"],
+                checkpoint_interval_ms=values["log.flush.offset.checkpoint.interval.ms"],
+                flush_scheduler_interval_ms=values["log.flush.scheduler.interval.ms"],
+                producer_id_expiration_ms=values["producer.id.expiration.ms"],
+            ),
+        )
+
+    def _services(
+        self, metadata: ClusterMetadata, logs: LogManager, partitions: HostedPartitions
+    ) -> BrokerServices:
+        values = self.config.values
+        return BrokerServices(
+            config=self.config,
+            clock=SystemClock(),
+            view=self.view,
+            metadata=metadata,
+            logs=logs,
+            partitions=partitions,
+            groups=GroupCoordinator(
+                node_id=self.config.node_id,
+                view=self.view,
+                offsets=metadata,
+                settings=GroupSettings(
+                    min_session_timeout_ms=values["group.min.session.timeout.ms"],
+                    max_session_timeout_ms=values["group.max.session.timeout.ms"],
+                    initial_rebalance_delay_ms=values["group.initial.rebalance.delay.ms"],
+                    max_size=values["group.max.size"],
+                ),
+            ),
+            producer_ids=ProducerIdAllocator(metadata, self.config.node_id),
+            response_budget=ResponseBudget(self.config.response_budget_bytes),
+        )
+
+    def _follow_dynamic_configs(
+        self, services: BrokerServices, partitions: HostedPartitions
+    ) -> None:
+        def apply(change: ClusterChange) -> None:
+            if not change.configs_changed:
+                return
+            dynamic = self.view.broker_configs(self.config.node_id)
+            try:
+                services.config = BrokerConfig.parse({**self.config.properties, **dynamic})
+            except InvalidConfigurationError as error:
+                logger.warning("dynamic_config_ignored", error=str(error))
+                return
+            partitions.update_defaults(services.config.log_defaults)
+
+        self.view.on_change(apply)
+        if self.view.broker_configs(self.config.node_id):
+            apply(
+                ClusterChange(
+                    version=self.view.version,
+                    topics=(),
+                    deleted_topics=(),
+                    brokers_changed=False,
+                    configs_changed=True,
+                )
+            )
+
+    async def _listen(self, starting: AsyncExitStack, services: BrokerServices) -> None:
+        dispatch = Dispatcher(build_handlers(services), response_budget=services.response_budget)
+        budget = RequestBudget(self.config.queued_request_bytes)
+        for listener in self.config.listeners:
+            server = KafkaServer(
+                dispatch,
+                listener=listener.name,
+                host=listener.host or "0.0.0.0",
+                port=listener.port,
+                max_request_bytes=self.config.max_request_bytes,
+                request_budget=budget,
+                max_idle_s=self.config.connections_max_idle_ms / 1000,
+                max_connections=self.config.max_connections,
+                ssl_context=self._ssl_context(listener),
+            )
+            self.servers[listener.name] = await starting.enter_async_context(server)
+            reaper = SupervisedLoop(
+                f"idle connections {listener.name}",
+                server.close_idle,
+                interval_s=min(_REAPER_INTERVAL_S, self.config.connections_max_idle_ms / 1000),
+            )
+            await starting.enter_async_context(reaper)
+
+    def _describe(self, logs: LogManager) -> BrokerInfo:
+        endpoints = tuple(
+            Endpoint(
+                listener=each.name,
+                host=each.host or "localhost",
+                port=each.port or self.servers[each.name].port,
+            )
+            for each in self.config.advertised_listeners
+        )
+        return BrokerInfo(
+            broker_id=self.config.node_id,
+            incarnation=str(KafkaUuid.random()),
+            endpoints=endpoints,
+            rack=self.config.values["broker.rack"] or "",
+            log_dirs=tuple(str(directory_id) for _, directory_id, _ in logs.log_dir_states()),
+        )
+
+    def _ssl_context(self, listener: Listener) -> ssl.SSLContext | None:
+        if self.config.security_protocols[listener.name] != "SSL":
+            return None
+        return _server_context(self.config.values.get)
+
+
+def _server_context(value: Callable[[str], str | None]) -> ssl.SSLContext:
+    keystore = value("ssl.keystore.location")
+    if keystore is None:
+        raise InvalidConfigurationError(
+            "ssl.keystore.location is missing: an SSL listener needs a PEM file with its key and certificates",
+            metadata={"key": "ssl.keystore.location", "value": ""},
+        )
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(Path(keystore), password=value("ssl.key.password"))
+        truststore = value("ssl.truststore.location")
+        if truststore is not None:
+            context.load_verify_locations(truststore)
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidConfigurationError(
+            f"the files of the SSL listener cannot be used: {error}"
+        ) from error
+    modes = {
+        "none": ssl.CERT_NONE,
+        "requested": ssl.CERT_OPTIONAL,
+        "required": ssl.CERT_REQUIRED,
+    }
+    context.verify_mode = modes[value("ssl.client.auth") or "none"]
+    return context
