@@ -21,9 +21,9 @@ REQUEST_ID_METADATA: Final = "requestId"
 
 _KIND = "kind"
 # Trailers are limited to 8 KiB by default, and the text travels in them twice.
-_MAX_MESSAGE_CHARS = 1000
-_MAX_VALUE_CHARS = 256
-_MAX_PAIRS = 12
+_MAX_MESSAGE_BYTES = 1000
+_MAX_VALUE_BYTES = 200
+_MAX_PAIRS = 8
 
 _R = ErrorReason
 CODES: Final[dict[type[AquiferError], StatusCode]] = {
@@ -63,9 +63,6 @@ _BY_REASON: Final[dict[tuple[StatusCode, ErrorReason], type[AquiferError]]] = {
     ),
     (StatusCode.FAILED_PRECONDITION, _R.STALE_LEADER_EPOCH): core.StaleLeaderEpochError,
     (StatusCode.FAILED_PRECONDITION, _R.NOT_LEADER): core.NotLeaderError,
-    (StatusCode.UNAVAILABLE, _R.OBJECT_STORE_UNAVAILABLE): core.RemoteStorageUnavailableError,
-    (StatusCode.UNAVAILABLE, _R.DATABASE_UNAVAILABLE): core.RemoteStorageUnavailableError,
-    (StatusCode.UNAVAILABLE, _R.PEER_UNAVAILABLE): core.RemoteStorageUnavailableError,
     (StatusCode.DATA_LOSS, _R.CHECKSUM_MISMATCH): core.CorruptSegmentError,
     (StatusCode.DATA_LOSS, _R.CORRUPT_RECORD): core.CorruptRecordError,
     (StatusCode.DATA_LOSS, _R.CORRUPT_INDEX): core.CorruptIndexError,
@@ -79,7 +76,8 @@ _BY_CODE: Final[dict[StatusCode, type[AquiferError]]] = {
     StatusCode.FAILED_PRECONDITION: core.PreconditionError,
     StatusCode.ABORTED: core.ConcurrentUpdateError,
     StatusCode.RESOURCE_EXHAUSTED: core.QuotaExceededError,
-    StatusCode.UNAVAILABLE: core.UnavailableError,
+    # The roles promise this class for whatever does not answer, so it stands for its base as well.
+    StatusCode.UNAVAILABLE: core.RemoteStorageUnavailableError,
     StatusCode.DEADLINE_EXCEEDED: core.DeadlineExceededError,
     StatusCode.DATA_LOSS: core.CorruptDataError,
     StatusCode.UNAUTHENTICATED: core.UnauthenticatedError,
@@ -113,7 +111,7 @@ def to_status(error: BaseException, request_id: str = "") -> status_pb2.Status:
         error = core.InternalError(text, metadata={REQUEST_ID_METADATA: request_id})
     cls = _known_class(type(error))
     code = CODES[cls]
-    metadata = {key: _cut(value, _MAX_VALUE_CHARS) for key, value in _first_pairs(error.metadata)}
+    metadata = {key: _cut(value, _MAX_VALUE_BYTES) for key, value in _first_pairs(error.metadata)}
     if _class_of(code, error.reason) is not cls:
         metadata[_KIND] = cls.__name__
     info = error_details_pb2.ErrorInfo(reason=error.reason.value, domain=DOMAIN, metadata=metadata)
@@ -123,7 +121,7 @@ def to_status(error: BaseException, request_id: str = "") -> status_pb2.Status:
         delay.FromMilliseconds(error.retry_after_ms)
         details.append(_packed(error_details_pb2.RetryInfo(retry_delay=delay)))
     return status_pb2.Status(
-        code=code.value[0], message=_cut(error.message, _MAX_MESSAGE_CHARS), details=details
+        code=code.value[0], message=_cut(error.message, _MAX_MESSAGE_BYTES), details=details
     )
 
 
@@ -206,8 +204,12 @@ def _first_pairs(metadata: dict[str, str]) -> list[tuple[str, str]]:
     return list(metadata.items())[:_MAX_PAIRS]
 
 
-def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+def _cut(text: str, limit_bytes: int) -> str:
+    """Cuts to so many bytes; what is no Unicode text (names of files, for one) is replaced."""
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) > limit_bytes:
+        return encoded[: limit_bytes - 3].decode("utf-8", "ignore") + "..."
+    return encoded.decode("utf-8")
 
 
 def _packed(message: error_details_pb2.ErrorInfo | error_details_pb2.RetryInfo) -> any_pb2.Any:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import grpc
 import grpc.aio
-from aquifer_core.errors import DeadlineExceededError, ErrorReason, UnavailableError
+from aquifer_core.errors import DeadlineExceededError, ErrorReason, RemoteStorageUnavailableError
 
 from aquifer_rpc.rpc_record import RpcRecord
 from aquifer_rpc.settings import GrpcServerSettings
@@ -151,8 +151,8 @@ def _rebuilt(make: Any, serve: Callable[..., Awaitable[Any]], handler: Handler) 
     return made
 
 
-def _draining_error() -> UnavailableError:
-    return UnavailableError(
+def _draining_error() -> RemoteStorageUnavailableError:
+    return RemoteStorageUnavailableError(
         "the server is stopping, watch again elsewhere",
         reason=ErrorReason.NOT_READY,
         retry_after_ms=0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from types import TracebackType
@@ -105,16 +106,23 @@ class RpcRecord:
         otel_context.detach(self._token)
 
     async def fail(self, error: BaseException, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        """Answers with the status of an error; raises gRPC's AbortError."""
+        """Answers with the status of an error.
+
+        Raises:
+            grpc.aio.AbortError: always, once the status is sent.
+            asyncio.CancelledError: no status can be sent, since a message still waits for a consumer that does not read; gRPC
+                then resets the RPC.
+        """
         status = to_status(error, self.request_id)
         self._error = error
         self._code = _code(status.code)
         self._reason = error.reason if isinstance(error, AquiferError) else ErrorReason.INTERNAL
-        await context.abort(
-            self._code,
-            status.message,
-            ((REQUEST_ID_KEY, self.request_id), (STATUS_DETAILS_KEY, status.SerializeToString())),
-        )
+        details = status.SerializeToString()
+        trailers = ((REQUEST_ID_KEY, self.request_id), (STATUS_DETAILS_KEY, details))
+        try:
+            await context.abort(self._code, status.message, trailers)
+        except grpc.aio.InternalError as failure:
+            raise asyncio.CancelledError(str(failure)) from error
 
     def aborted(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         """Notes that the handler answered with a bare status itself (health, reflection)."""

@@ -59,6 +59,13 @@ ENDPOINT: Final = Attribute(key="aquifer.endpoint", doc="Address called, host:po
 ATTEMPT: Final = Attribute(key="aquifer.attempt", doc="Attempt of a call, from 1.")
 LOOP: Final = Attribute(key="aquifer.loop", doc="Name of a supervised loop.")
 PROBE: Final = Attribute(key="aquifer.probe", doc="Name of a readiness probe.")
+OBJECT_STORE: Final = Attribute(key="aquifer.object_store", doc="`s3` or `filesystem`.")
+OBJECT_KEY: Final = Attribute(key="aquifer.object_key", doc="Key of the object, or prefix of keys.")
+OPERATION: Final = Attribute(key="aquifer.operation", doc="Operation, for example `get_object`.")
+OUTCOME: Final = Attribute(
+    key="aquifer.outcome", doc="`ok`, or why not: `not_found`, `unavailable`, `refused`, `failed`."
+)
+DIRECTION: Final = Attribute(key="aquifer.direction", doc="`sent` or `received`.")
 
 RPC_SYSTEM: Final = Attribute(key="rpc.system", doc="Always `grpc`.")
 RPC_SERVICE: Final = Attribute(key="rpc.service", doc="Full name of the service.")
@@ -128,4 +135,30 @@ PROBE_UP: Final = Metric(
     kind=InstrumentKind.GAUGE,
     doc="1 while a readiness probe succeeds, else 0.",
     attributes=(PROBE,),
+)
+OBJECT_STORE_SPAN: Final = Span(
+    name="{object store}.{operation}",
+    doc="One request to the object store; a retry is another one.",
+    attributes=(OBJECT_KEY, BYTES, ATTEMPT, OUTCOME),
+)
+OBJECT_STORE_REQUESTS: Final = Metric(
+    name="aquifer.object_store.requests",
+    unit="{request}",
+    kind=InstrumentKind.COUNTER,
+    doc="Requests to the object store, retries included.",
+    attributes=(OBJECT_STORE, OPERATION, OUTCOME),
+)
+OBJECT_STORE_DURATION: Final = Metric(
+    name="aquifer.object_store.duration",
+    unit="s",
+    kind=InstrumentKind.HISTOGRAM,
+    doc="Time of a request to the object store.",
+    attributes=(OBJECT_STORE, OPERATION),
+)
+OBJECT_STORE_BYTES: Final = Metric(
+    name="aquifer.object_store.bytes",
+    unit="By",
+    kind=InstrumentKind.COUNTER,
+    doc="Bytes of objects sent to and received from the object store.",
+    attributes=(OBJECT_STORE, DIRECTION),
 )

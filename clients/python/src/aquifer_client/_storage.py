@@ -1,0 +1,172 @@
+"""The RemoteStorageManager over gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from aquifer.storage.v1 import remote_storage_service_pb2 as pb
+from aquifer.storage.v1.remote_storage_service_pb2_grpc import RemoteStorageServiceStub
+from aquifer_core.errors import InvalidConfigurationError
+from aquifer_core.ports import RemoteStorageManager
+from aquifer_core.segment import (
+    CopyResult,
+    IndexType,
+    LogSegmentData,
+    RemoteLogSegmentMetadata,
+    StoredSegment,
+    VerifyProgress,
+)
+from aquifer_rpc import convert
+from aquifer_rpc.calls import call_stream, call_unary, call_upload
+
+from aquifer_client._connected import Connection
+from aquifer_client._segment_parts import checked_pieces, copy_messages
+
+if TYPE_CHECKING:
+    from aquifer.storage.v1.remote_storage_service_pb2_grpc import RemoteStorageServiceAsyncStub
+
+
+class GrpcRemoteStorageManager(RemoteStorageManager):
+    """A RemoteStorageManager that asks the storage service.
+
+    Every call of one segment goes to the same endpoint while that answers (rendezvous hash of the segment id), so that the
+    caches of replicas do not overlap; calls are repeated as `aquifer_rpc` repeats them, copies are not.
+    """
+
+    def __init__(self) -> None:
+        self._connection = Connection()
+        self._made_stub: RemoteStorageServiceAsyncStub | None = None
+
+    async def configure(self, configs: Mapping[str, str]) -> None:
+        """Connects; see `RemoteRoleConfig` for the keys.
+
+        Raises:
+            InvalidConfigurationError: refused properties, or configured already.
+        """
+        self._made_stub = RemoteStorageServiceStub(self._connection.open(configs))
+
+    async def copy_log_segment_data(
+        self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
+    ) -> CopyResult:
+        """See `RemoteStorageManager`. Bytes are read from the source no faster than the service takes them."""
+        async with aclosing(copy_messages(metadata, data)) as messages:
+            answer = await call_upload(
+                self._stub.CopyLogSegmentData,
+                messages,
+                deadline_s=self._connection.config.stream_deadline_s,
+                affinity=_affinity(metadata),
+            )
+        return convert.copy_result_from_pb(answer)
+
+    async def fetch_log_segment(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        start_position: int,
+        end_position: int | None = None,
+    ) -> AsyncIterator[bytes | memoryview]:
+        """See `RemoteStorageManager`."""
+        request = pb.FetchLogSegmentRequest(
+            metadata=convert.segment_metadata_to_pb(metadata),
+            start_position=start_position,
+            end_position=end_position,
+        )
+        pieces = call_stream(
+            self._stub.FetchLogSegment,
+            request,
+            deadline_s=self._connection.config.stream_deadline_s,
+            affinity=_affinity(metadata),
+        )
+        checked = checked_pieces(pieces, str(metadata.segment_id.id), start_position)
+        async with aclosing(checked) as contents:
+            async for content in contents:
+                yield content
+
+    async def fetch_records(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        fetch_offset: int,
+        max_bytes: int,
+        *,
+        min_one_batch: bool = True,
+    ) -> AsyncIterator[bytes | memoryview]:
+        """See `RemoteStorageManager`."""
+        request = pb.FetchRecordsRequest(
+            metadata=convert.segment_metadata_to_pb(metadata),
+            fetch_offset=fetch_offset,
+            max_bytes=max_bytes,
+            min_one_batch=min_one_batch,
+        )
+        pieces = call_stream(
+            self._stub.FetchRecords,
+            request,
+            deadline_s=self._connection.config.stream_deadline_s,
+            affinity=_affinity(metadata),
+        )
+        checked = checked_pieces(pieces, str(metadata.segment_id.id), None)
+        async with aclosing(checked) as contents:
+            async for content in contents:
+                yield content
+
+    async def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
+        """See `RemoteStorageManager`."""
+        request = pb.FetchIndexRequest(
+            metadata=convert.segment_metadata_to_pb(metadata),
+            index_type=convert.index_type_to_pb(index_type),
+        )
+        pieces = call_stream(self._stub.FetchIndex, request, affinity=_affinity(metadata))
+        checked = checked_pieces(pieces, str(metadata.segment_id.id), 0)
+        async with aclosing(checked) as contents:
+            return b"".join([content async for content in contents])
+
+    async def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """See `RemoteStorageManager`."""
+        request = pb.DeleteLogSegmentDataRequest(metadata=convert.segment_metadata_to_pb(metadata))
+        await call_unary(self._stub.DeleteLogSegmentData, request, affinity=_affinity(metadata))
+
+    async def describe_segment(self, metadata: RemoteLogSegmentMetadata) -> StoredSegment:
+        """See `RemoteStorageManager`."""
+        request = pb.DescribeSegmentRequest(metadata=convert.segment_metadata_to_pb(metadata))
+        answer = await call_unary(self._stub.DescribeSegment, request, affinity=_affinity(metadata))
+        return convert.stored_segment_from_pb(answer.segment)
+
+    async def verify_segment(
+        self, metadata: RemoteLogSegmentMetadata
+    ) -> AsyncIterator[VerifyProgress]:
+        """See `RemoteStorageManager`."""
+        request = pb.VerifySegmentRequest(metadata=convert.segment_metadata_to_pb(metadata))
+        answers = call_stream(
+            self._stub.VerifySegment,
+            request,
+            deadline_s=self._connection.config.stream_deadline_s,
+            affinity=_affinity(metadata),
+        )
+        async with aclosing(answers):
+            async for answer in answers:
+                yield convert.verify_progress_from_pb(answer)
+
+    async def list_stored_segments(self, prefix: str = "") -> AsyncIterator[StoredSegment]:
+        """See `RemoteStorageManager`."""
+        answers = call_stream(
+            self._stub.ListStoredSegments,
+            pb.ListStoredSegmentsRequest(prefix=prefix),
+            deadline_s=self._connection.config.stream_deadline_s,
+        )
+        async with aclosing(answers):
+            async for answer in answers:
+                yield convert.stored_segment_from_pb(answer.segment)
+
+    async def close(self) -> None:
+        """See `RemoteStorageManager`."""
+        await self._connection.close()
+
+    @property
+    def _stub(self) -> RemoteStorageServiceAsyncStub:
+        if self._made_stub is None:
+            raise InvalidConfigurationError("not configured yet; call configure first")
+        return self._made_stub
+
+
+def _affinity(metadata: RemoteLogSegmentMetadata) -> bytes:
+    return metadata.segment_id.id.raw
