@@ -1,11 +1,13 @@
 """The cluster metadata over gRPC."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aquifer.metadata.v1 import cluster_metadata_service_pb2 as pb
-from aquifer.metadata.v1.cluster_metadata_service_pb2_grpc import ClusterMetadataServiceAsyncStub
+from aquifer.metadata.v1.cluster_metadata_service_pb2_grpc import ClusterMetadataServiceStub
 from aquifer_core.ids import KafkaUuid
 from aquifer_rpc.calls import FOREVER, call_stream, call_unary
 from aquifer_rpc.channel import Channel
@@ -32,6 +34,11 @@ from aquifer_broker.cluster.ports import (
 )
 from aquifer_broker.cluster.view import BrokerInfo, ClusterUpdate
 
+if TYPE_CHECKING:
+    from aquifer.metadata.v1.cluster_metadata_service_pb2_grpc import (
+        ClusterMetadataServiceAsyncStub,
+    )
+
 __all__ = ["GrpcClusterMetadata"]
 
 _LEASE_DEADLINE_S: Final = 3.0
@@ -47,7 +54,7 @@ class GrpcClusterMetadata:
     """Implements `cluster.ports.ClusterMetadata` with ClusterMetadataService."""
 
     def __init__(self, channel: Channel, *, deadline_s: float = 30.0) -> None:
-        self._stub: ClusterMetadataServiceAsyncStub = ClusterMetadataServiceAsyncStub(channel)
+        self._stub: ClusterMetadataServiceAsyncStub = ClusterMetadataServiceStub(channel)
         self._deadline_s = deadline_s
 
     async def register_broker(self, broker: BrokerInfo) -> Lease:

@@ -5,7 +5,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Protocol, Self
+from typing import Final, Protocol, Self, cast
 
 import structlog
 from aquifer_core.errors import AquiferError
@@ -84,10 +84,10 @@ class _KafkaConnection(asyncio.BufferedProtocol):
         return waits_for_client and self._last_active_s < oldest_s
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES)
-        peer = transport.get_extra_info("peername") or ("unknown", 0)
+        # uvloop's transports do not derive from asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES)
+        peer = self._transport.get_extra_info("peername") or ("unknown", 0)
         self._client = Client(host=peer[0], port=peer[1], listener=self._server.listener)
         self._touch()
         self._server.adopt(self)
