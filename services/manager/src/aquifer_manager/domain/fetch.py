@@ -1,6 +1,6 @@
 """Answers tiered fetches (SR-19, SR-23, K-3.7)."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -129,7 +129,7 @@ class FetchService:
 
     async def fetch(
         self, request: FetchRequest, timeout_s: float
-    ) -> AsyncIterator[FetchPlan | Piece]:
+    ) -> AsyncGenerator[FetchPlan | Piece, None]:
         """First the plan, then the bytes of whole record batches, as storage gives them.
 
         A hole at a segment's end is skipped: then the plan names the next segment. Nothing follows a plan without segment.
@@ -180,7 +180,7 @@ class FetchService:
 
     async def _read(
         self, reading: "_Reading", deadline_s: float
-    ) -> AsyncIterator[FetchPlan | Piece]:
+    ) -> AsyncGenerator[FetchPlan | Piece, None]:
         """Reads; after a failure of storage or metadata again, skipping what was handed on."""
         failures = 0
         fresh = False
@@ -201,7 +201,7 @@ class FetchService:
 
     async def _attempt(
         self, reading: "_Reading", *, fresh: bool
-    ) -> AsyncIterator[FetchPlan | Piece]:
+    ) -> AsyncGenerator[FetchPlan | Piece, None]:
         request = reading.request
         plan = reading.plan or await self._plan_at(
             request, request.leader_epoch, request.fetch_offset, fresh=fresh
@@ -299,7 +299,7 @@ class _Reading:
 
     async def rest(
         self, plan: FetchPlan, pieces: AsyncIterator[Piece]
-    ) -> AsyncIterator[FetchPlan | Piece]:
+    ) -> AsyncGenerator[FetchPlan | Piece, None]:
         """What of a read from the start has not been handed on yet; the plan comes with the first bytes."""
         skip = self.sent_bytes
         async for piece in pieces:

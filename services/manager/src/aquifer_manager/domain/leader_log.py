@@ -4,7 +4,7 @@ import structlog
 from aquifer_core.errors import NotLeaderError, StaleLeaderEpochError
 from aquifer_core.ids import TopicIdPartition
 from aquifer_core.leader_epoch import LeaderEpochCache, bound_highest_remote_offset
-from aquifer_core.ports import Clock, RemoteLogMetadataManager
+from aquifer_core.ports import RemoteLogMetadataManager
 from aquifer_core.state import RemoteLogSegmentState
 
 from aquifer_manager.domain.ports import BrokerConnections, BrokerLogs, LogDescription, LogQuery
@@ -24,13 +24,10 @@ class LeaderLogs:
         registry: Registry,
         brokers: BrokerConnections,
         metadata: RemoteLogMetadataManager,
-        *,
-        clock: Clock,
     ) -> None:
         self._registry = registry
         self._brokers = brokers
         self._metadata = metadata
-        self._clock = clock
 
     def broker(self, assignment: Assignment) -> BrokerLogs:
         """The logs of the broker that an assignment works for."""
@@ -52,8 +49,6 @@ class LeaderLogs:
         (log,) = await self.broker(assignment).describe_logs([query])
         if log is None or not log.leader or log.leader_epoch != assignment.leader_epoch:
             raise _not_leader(assignment, log)
-        assignment.work.described = log
-        assignment.work.described_at_ms = self._clock.now_ms()
         return log
 
     async def prepare(self, assignment: Assignment) -> LogDescription:

@@ -32,7 +32,7 @@ class PartitionWork:
         in_progress: copies begun and not settled; retention leaves them alone.
         uncommitted: copies to finish before anything else.
         failed: copies to take back before anything else.
-        described: last known state of the local log, `described_at_ms` by the wall clock.
+        observed: last known state of the local log with its rolled segments, `observed_at_ms` by the wall clock.
     """
 
     topic_id_partition: TopicIdPartition
@@ -44,8 +44,8 @@ class PartitionWork:
     in_progress: set[KafkaUuid] = field(default_factory=set)
     uncommitted: dict[KafkaUuid, Uncommitted] = field(default_factory=dict)
     failed: dict[KafkaUuid, RemoteLogSegmentMetadata] = field(default_factory=dict)
-    described: LogDescription | None = None
-    described_at_ms: int = 0
+    observed: LogDescription | None = None
+    observed_at_ms: int = 0
     copied_segments: int = 0
     copied_bytes: int = 0
     deleted_segments: int = 0

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from aquifer_core.errors import ErrorReason, RemoteResourceNotFoundError
+from aquifer_core.errors import ErrorReason, RemoteResourceNotFoundError, StaleLeaderEpochError
 from aquifer_core.ids import KafkaUuid, TopicIdPartition
 from aquifer_core.ports import Clock
 
@@ -62,7 +62,7 @@ class RegisteredPartition:
         if not config.remote_storage_enable:
             return set()
         keys = {TaskKey(tip, TaskType.FOLLOWER, broker_id) for broker_id in self.followers}
-        if self.leader_broker_id is not None and not self.work.fenced:
+        if self.leader_broker_id is not None:
             keys.add(TaskKey(tip, TaskType.EXPIRATION))
             if not config.remote_log_copy_disable:
                 keys.add(TaskKey(tip, TaskType.COPY))
@@ -183,7 +183,7 @@ class Registry:
         return {tip for tip in partitions if self._drop_role(broker_id, tip)}
 
     def fence(self, assignment: Assignment) -> bool:
-        """Stops the leader's tasks until it is announced again; False when that has already happened."""
+        """Stops the leader's work until one is announced again; False when that has already happened."""
         if not self.is_current(assignment):
             return False
         assignment.work.fenced = True
@@ -220,9 +220,26 @@ class Registry:
         return partition.tasks() if partition else set()
 
     def leader(self, tip: TopicIdPartition) -> Assignment | None:
-        """For whom leader tasks of a partition work now; None when its leader is not registered here, or fenced."""
+        """For whom leader tasks of a partition work now; None when its leader is not registered here.
+
+        Raises:
+            StaleLeaderEpochError: metadata knows a newer leader; nothing is done until one is announced.
+        """
         partition = self._partitions.get(tip)
-        if partition is None or partition.leader_broker_id is None or partition.work.fenced:
+        if partition is None or partition.leader_broker_id is None:
+            return None
+        if partition.work.fenced:
+            raise StaleLeaderEpochError(
+                f"{tip}: metadata knows a newer leader than broker {partition.leader_broker_id} in "
+                f"epoch {partition.leader_epoch}; waiting for the leader to be announced again",
+                metadata={"given": str(partition.leader_epoch)},
+            )
+        return self._assignment(partition, partition.leader_broker_id)
+
+    def observed_leader(self, tip: TopicIdPartition) -> Assignment | None:
+        """The leader to look at, fenced or not; None when it is not registered here."""
+        partition = self._partitions.get(tip)
+        if partition is None or partition.leader_broker_id is None:
             return None
         return self._assignment(partition, partition.leader_broker_id)
 
@@ -235,10 +252,12 @@ class Registry:
 
     def is_current(self, assignment: Assignment) -> bool:
         """Whether the broker still leads in the same epoch, unfenced."""
-        now = self.leader(assignment.topic_id_partition)
-        return now is not None and (now.broker_id, now.leader_epoch) == (
-            assignment.broker_id,
-            assignment.leader_epoch,
+        partition = self._partitions.get(assignment.topic_id_partition)
+        return (
+            partition is not None
+            and not partition.work.fenced
+            and partition.leader_broker_id == assignment.broker_id
+            and partition.leader_epoch == assignment.leader_epoch
         )
 
     def _assignment(self, partition: RegisteredPartition, broker_id: int) -> Assignment | None:

@@ -207,14 +207,15 @@ class SegmentCopy:
                 segment, reason=_COPY_FAILED, broker_id=broker_id, leader_epoch=None
             )
         except (RemoteResourceNotFoundError, InvalidStateTransitionError) as error:
-            # Never recorded, so the upload never began; or already deleted by somebody else.
+            # Never recorded; or deleted by somebody else, perhaps before the upload's last object was written.
             logger.debug("failed_copy_is_gone", segment_id=str(segment.segment_id.id), error=error)
-            self._forget(work, segment)
-            return
+            recorded = False
+        else:
+            recorded = True
         self._forget(work, segment)
         try:
             await self._deletion.delete_objects(segment)
-            if sure:
+            if sure and recorded:
                 await self._deletion.finish(
                     segment, reason=_COPY_FAILED, broker_id=broker_id, leader_epoch=None
                 )

@@ -47,6 +47,7 @@ class LaneSettings:
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Entry:
     key: TaskKey
+    added_s: float
     ticket: int = -1
     due_s: float = 0.0
     running: bool = False
@@ -108,7 +109,7 @@ class TaskLane:
             entry.removed = False
             entry.due_again = True
         elif entry is None:
-            entry = self._entries[key] = _Entry(key=key)
+            entry = self._entries[key] = _Entry(key=key, added_s=self._clock.monotonic_s())
             self._of_partition.setdefault(key.topic_id_partition, set()).add(key)
             self._schedule(entry, 0.0)
 
@@ -154,11 +155,13 @@ class TaskLane:
         now_s = self._clock.monotonic_s()
         scheduled = entry.ticket >= 0
         succeeded_s = entry.last_success_s
+        since_s = entry.added_s if succeeded_s is None else succeeded_s
         return TaskState(
             key=key,
             running=entry.running,
             next_run_in_ms=max(0, round((entry.due_s - now_s) * 1000)) if scheduled else -1,
             since_success_ms=-1 if succeeded_s is None else round((now_s - succeeded_s) * 1000),
+            without_success_ms=round((now_s - since_s) * 1000),
             consecutive_failures=entry.consecutive_failures,
             last_error_reason=entry.last_error_reason,
             last_error=entry.last_error,

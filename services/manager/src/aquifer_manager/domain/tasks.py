@@ -68,6 +68,7 @@ class TaskState:
     Attributes:
         next_run_in_ms: 0: due; -1: not scheduled (running or paused).
         since_success_ms: -1: never succeeded.
+        without_success_ms: since the last success, or since the task was added.
         last_error_reason: empty when the last run succeeded.
     """
 
@@ -75,6 +76,7 @@ class TaskState:
     running: bool
     next_run_in_ms: int
     since_success_ms: int
+    without_success_ms: int
     consecutive_failures: int
     last_error_reason: str
     last_error: str

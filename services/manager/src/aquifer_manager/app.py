@@ -1,0 +1,285 @@
+"""Puts the manager together and runs it."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self
+
+from aquifer.manager.v1.remote_log_manager_service_pb2_grpc import (
+    add_RemoteLogManagerServiceServicer_to_server,
+)
+from aquifer_core.clock import SystemClock
+from aquifer_core.errors import ErrorReason
+from aquifer_core.ids import KafkaUuid
+from aquifer_core.ports import Clock, RemoteLogMetadataManager, RemoteStorageManager
+from aquifer_rpc.server import GrpcServer
+from aquifer_rpc.supervised import SupervisedLoop
+
+from aquifer_manager.adapters.broker_logs import GrpcBrokerConnections
+from aquifer_manager.adapters.decompression import decompress
+from aquifer_manager.adapters.deletion_journal import FileDeletionJournal
+from aquifer_manager.adapters.index_cache import DiskIndexCache
+from aquifer_manager.adapters.plugin import load_role
+from aquifer_manager.adapters.telemetry import OtelTelemetry, register_gauges
+from aquifer_manager.domain.aborted_transactions import AbortedTransactions
+from aquifer_manager.domain.backoff import Backoff
+from aquifer_manager.domain.copy_task import CopyTask
+from aquifer_manager.domain.expiration_task import ExpirationTask
+from aquifer_manager.domain.fetch import FETCH_BACKOFF, FetchService
+from aquifer_manager.domain.follower_task import FollowerTask
+from aquifer_manager.domain.leader_log import LeaderLogs
+from aquifer_manager.domain.log_observer import LogObserver
+from aquifer_manager.domain.offset_for_timestamp import OffsetForTimestamp
+from aquifer_manager.domain.partition_deletion_task import PartitionDeletionTask
+from aquifer_manager.domain.ports import BrokerConnections, IndexSource, Telemetry
+from aquifer_manager.domain.quota import ByteQuota
+from aquifer_manager.domain.reader_pool import ReaderPool
+from aquifer_manager.domain.registry import Registry
+from aquifer_manager.domain.remote_log_manager import ManagerParts, RemoteLogManager
+from aquifer_manager.domain.scheduler import Scheduler
+from aquifer_manager.domain.scrub_task import ScrubTask
+from aquifer_manager.domain.segment_copy import SegmentCopy
+from aquifer_manager.domain.segment_deletion import SegmentDeletion
+from aquifer_manager.domain.segment_lookup import SegmentLookup
+from aquifer_manager.domain.task_lane import LaneSettings
+from aquifer_manager.domain.tasks import TaskType
+from aquifer_manager.domain.topic_config import RetentionOverrides
+from aquifer_manager.servicer import RemoteLogManagerServicer
+from aquifer_manager.settings import ManagerSettings
+
+__all__ = ["Manager", "serve"]
+
+_WATCH = "/aquifer.manager.v1.RemoteLogManagerService/WatchPartitions"
+
+
+async def serve(settings: ManagerSettings) -> None:
+    """Runs the manager service until SIGTERM, then lets runs end and releases everything in reverse order.
+
+    Raises:
+        InvalidConfigurationError: a role's class or property is refused.
+    """
+    async with Manager(settings) as manager:
+        await manager.server.run_until_signal()
+
+
+class Manager:
+    """A running manager service: the composition root, as an async context manager.
+
+    It is ready as soon as it listens: announcements are taken and reads refused with UNAVAILABLE while metadata or storage is
+    down, so that brokers never wait for those (SR-36).
+    """
+
+    server: GrpcServer
+    manager: RemoteLogManager
+
+    def __init__(
+        self,
+        settings: ManagerSettings,
+        *,
+        storage: RemoteStorageManager | None = None,
+        metadata: RemoteLogMetadataManager | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Prepares.
+
+        Args:
+            settings: of the service.
+            storage: configured already, and closed by its owner; None takes the class that the settings name.
+            metadata: likewise.
+            clock: None takes the machine's.
+        """
+        self._settings = settings
+        self._storage = storage
+        self._metadata = metadata
+        self._clock = clock or SystemClock()
+        self._telemetry = OtelTelemetry()
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            await self._start(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._stack.aclose()
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        settings, clock = self._settings, self._clock
+        storage = self._storage or await _storage(settings, stack)
+        metadata = self._metadata or await _metadata(settings, stack)
+        brokers = GrpcBrokerConnections(
+            settings.broker_client,
+            call_timeout_s=settings.broker_call_timeout_ms / 1000,
+            copy_timeout_s=settings.copy_timeout_ms / 1000,
+            copy_stall_timeout_s=settings.copy_stall_timeout_ms / 1000,
+        )
+        stack.push_async_callback(brokers.close)
+        indexes = await stack.enter_async_context(
+            DiskIndexCache(
+                storage,
+                settings.data_dir,
+                max_bytes=settings.index_cache_bytes,
+                max_entries=settings.index_cache_entries,
+            )
+        )
+        parts = _parts(settings, storage, metadata, brokers, clock=clock, telemetry=self._telemetry)
+        pool = ReaderPool(
+            readers=settings.reader_threads, max_pending=settings.reader_max_pending_tasks
+        )
+        self.manager = RemoteLogManager(parts)
+        self.manager.resume()
+        self.server = GrpcServer(settings.grpc, name="manager", endless_methods=[_WATCH])
+        self.server.add(
+            add_RemoteLogManagerServiceServicer_to_server,
+            self._servicer(storage, metadata, indexes, pool),
+        )
+        register_gauges(
+            self.manager.list_partitions,
+            parts.scheduler.all_states,
+            lambda: (pool.active, pool.pending),
+        )
+        await stack.enter_async_context(parts.scheduler)
+        await stack.enter_async_context(self._loop("leases", self.manager.expire_leases, 1.0))
+        observe_s = settings.observe_interval_ms / 1000
+        await stack.enter_async_context(self._loop("logs", parts.observer.observe, observe_s))
+        await stack.enter_async_context(self.server)
+
+    def _servicer(
+        self,
+        storage: RemoteStorageManager,
+        metadata: RemoteLogMetadataManager,
+        indexes: IndexSource,
+        pool: ReaderPool,
+    ) -> RemoteLogManagerServicer:
+        settings, clock = self._settings, self._clock
+        fetches = FetchService(
+            storage,
+            SegmentLookup(metadata, clock=clock, ttl_s=settings.segment_lookup_ttl_ms / 1000),
+            AbortedTransactions(metadata, indexes),
+            pool=pool,
+            quota=ByteQuota(
+                settings.fetch_max_bytes_per_second,
+                reason=ErrorReason.FETCH_QUOTA,
+                clock=clock,
+                window_s=settings.quota_window_seconds,
+            ),
+            clock=clock,
+            telemetry=self._telemetry,
+        )
+        timestamps = OffsetForTimestamp(
+            storage, metadata, indexes, decompress, pool=pool, clock=clock, backoff=FETCH_BACKOFF
+        )
+        return RemoteLogManagerServicer(
+            self.manager,
+            fetches,
+            timestamps,
+            incarnation=str(KafkaUuid.random()),
+            default_timeout_s=settings.fetch_timeout_ms / 1000,
+        )
+
+    def _loop(
+        self, name: str, body: Callable[[], Awaitable[None]], interval_s: float
+    ) -> SupervisedLoop:
+        return SupervisedLoop(f"manager {name}", body, interval_s=interval_s)
+
+
+async def _storage(settings: ManagerSettings, stack: AsyncExitStack) -> RemoteStorageManager:
+    key = "remote.log.storage.manager.class.name"
+    role: RemoteStorageManager = load_role(settings.storage.class_name, RemoteStorageManager, key)
+    await role.configure(settings.storage.configs())
+    stack.push_async_callback(role.close)
+    return role
+
+
+async def _metadata(settings: ManagerSettings, stack: AsyncExitStack) -> RemoteLogMetadataManager:
+    key = "remote.log.metadata.manager.class.name"
+    role: RemoteLogMetadataManager = load_role(
+        settings.metadata.class_name, RemoteLogMetadataManager, key
+    )
+    await role.configure(settings.metadata.configs())
+    stack.push_async_callback(role.close)
+    return role
+
+
+def _parts(
+    settings: ManagerSettings,
+    storage: RemoteStorageManager,
+    metadata: RemoteLogMetadataManager,
+    brokers: BrokerConnections,
+    *,
+    clock: Clock,
+    telemetry: Telemetry,
+) -> ManagerParts:
+    registry = Registry(lease_ms=settings.lease_ms, clock=clock)
+    journal = FileDeletionJournal(settings.data_dir)
+    logs = LeaderLogs(registry, brokers, metadata)
+    deletion = SegmentDeletion(storage, metadata, clock=clock, telemetry=telemetry)
+    copy = CopyTask(
+        registry,
+        logs,
+        SegmentCopy(metadata, deletion, clock=clock, backoff=FETCH_BACKOFF),
+        ByteQuota(
+            settings.copy_max_bytes_per_second,
+            reason=ErrorReason.COPY_QUOTA,
+            clock=clock,
+            window_s=settings.quota_window_seconds,
+        ),
+        clock=clock,
+        telemetry=telemetry,
+        segments_per_run=settings.copy_segments_per_run,
+    )
+    expiration = ExpirationTask(
+        registry,
+        logs,
+        metadata,
+        deletion,
+        clock=clock,
+        telemetry=telemetry,
+        overrides=RetentionOverrides(
+            minutes=settings.retention_minutes, size_bytes=settings.retention_bytes
+        ),
+        copy_abandoned_after_ms=settings.copy_abandoned_after_ms,
+    )
+    partition_deletion = PartitionDeletionTask(
+        metadata, deletion, journal, clock=clock, telemetry=telemetry
+    )
+    runners = {
+        TaskType.COPY: copy.run,
+        TaskType.EXPIRATION: expiration.run,
+        TaskType.FOLLOWER: FollowerTask(registry, brokers, metadata).run,
+        TaskType.PARTITION_DELETION: partition_deletion.run,
+    }
+    lane = _lane(settings)
+    return ManagerParts(
+        registry=registry,
+        scheduler=Scheduler(
+            runners,
+            dict.fromkeys(runners, lane),
+            clock=clock,
+            stop_grace_s=settings.stop_grace_ms / 1000,
+        ),
+        journal=journal,
+        expiration=expiration,
+        scrub=ScrubTask(storage, metadata, clock=clock, telemetry=telemetry),
+        observer=LogObserver(registry, brokers, clock=clock),
+        clock=clock,
+    )
+
+
+def _lane(settings: ManagerSettings) -> LaneSettings:
+    return LaneSettings(
+        size=settings.thread_pool_size,
+        interval_s=settings.task_interval_ms / 1000,
+        backoff=Backoff(
+            initial_ms=settings.task_retry_backoff_ms,
+            max_ms=settings.task_retry_backoff_max_ms,
+            jitter=settings.task_retry_jitter,
+        ),
+        run_timeout_s=settings.task_timeout_ms / 1000,
+    )

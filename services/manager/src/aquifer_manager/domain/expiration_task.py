@@ -1,0 +1,183 @@
+"""Deletes expired remote segments of a partition that a broker leads (SR-10, SR-11, SR-17, K-3.4)."""
+
+import structlog
+from aquifer_core.errors import AquiferError, RemoteResourceNotFoundError, StaleLeaderEpochError
+from aquifer_core.ports import (
+    Clock,
+    RemoteLogMetadataManager,
+    RetentionCandidate,
+    RetentionPlan,
+    RetentionPolicy,
+)
+
+from aquifer_manager.domain.leader_log import LeaderLogs
+from aquifer_manager.domain.offset_constraints import FiveOffsets, check_offsets
+from aquifer_manager.domain.ports import LogDescription, Telemetry
+from aquifer_manager.domain.registry import Assignment, Registry
+from aquifer_manager.domain.segment_deletion import SegmentDeletion
+from aquifer_manager.domain.tasks import ActionKind, TaskAction, TaskKey, TaskOutcome
+from aquifer_manager.domain.topic_config import RetentionOverrides, effective_retention
+
+__all__ = ["ExpirationTask"]
+
+logger = structlog.get_logger(__name__)
+
+
+class ExpirationTask:
+    """Asks metadata what retention deletes, raises the log start, then deletes one segment after the other.
+
+    A segment that cannot be deleted stays DELETE_SEGMENT_STARTED, is counted, and is chosen again by the next run; the others go on.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        logs: LeaderLogs,
+        metadata: RemoteLogMetadataManager,
+        deletion: SegmentDeletion,
+        *,
+        clock: Clock,
+        telemetry: Telemetry,
+        overrides: RetentionOverrides,
+        copy_abandoned_after_ms: int,
+        segments_per_run: int = 1000,
+    ) -> None:
+        """Prepares.
+
+        Args:
+            registry: says for whom to work.
+            logs: describes the leader's log.
+            metadata: decides.
+            deletion: deletes single segments.
+            clock: wall clock.
+            telemetry: spans and counters.
+            overrides: retention for topics that set none for remote segments.
+            copy_abandoned_after_ms: age of a copy begun and never finished after which it is garbage.
+            segments_per_run: after these the task goes to the end of the queue, due at once.
+        """
+        self._registry = registry
+        self._logs = logs
+        self._metadata = metadata
+        self._deletion = deletion
+        self._clock = clock
+        self._telemetry = telemetry
+        self._overrides = overrides
+        self._copy_abandoned_after_ms = copy_abandoned_after_ms
+        self._segments_per_run = segments_per_run
+
+    async def run(self, key: TaskKey) -> TaskOutcome:
+        """One run.
+
+        Raises:
+            AquiferError: a step failed, or some segments could not be deleted; the next run goes on.
+        """
+        assignment = self._registry.leader(key.topic_id_partition)
+        if assignment is None:
+            return TaskOutcome()
+        tip = key.topic_id_partition
+        with self._telemetry.span("expire", tip, {"leader_epoch": assignment.leader_epoch}):
+            try:
+                return await self._run(assignment)
+            except StaleLeaderEpochError as error:
+                self._logs.fence(assignment, error)
+                raise
+
+    async def dry_run(self, key: TaskKey) -> TaskOutcome:
+        """What a run would delete now, and why; changes nothing.
+
+        Raises:
+            RemoteResourceNotFoundError: the partition's leader is not registered here.
+        """
+        tip = key.topic_id_partition
+        assignment = self._registry.leader(tip)
+        if assignment is None:
+            raise RemoteResourceNotFoundError(f"the leader of {tip} is not registered here")
+        log = await self._logs.describe(assignment)
+        plan = await self._plan(assignment, log)
+        return TaskOutcome(actions=tuple(_action(candidate) for candidate in plan.candidates))
+
+    async def _run(self, assignment: Assignment) -> TaskOutcome:
+        log = await self._logs.prepare(assignment)
+        await self._logs.record_log_start(assignment, log.log_start_offset)
+        plan = await self._plan(assignment, log)
+        if not plan.candidates:
+            return TaskOutcome()
+        await self._raise_log_start(assignment, log, plan)
+        chosen = plan.candidates[: self._segments_per_run]
+        actions, failures = await self._delete_all(assignment, chosen)
+        if failures:
+            raise failures[0]
+        more = len(plan.candidates) > len(chosen)
+        return TaskOutcome(actions=tuple(actions), more_work=more)
+
+    async def _plan(self, assignment: Assignment, log: LogDescription) -> RetentionPlan:
+        retention = effective_retention(assignment.config, self._overrides)
+        policy = RetentionPolicy(
+            retention_ms=retention.retention_ms,
+            retention_bytes=retention.retention_bytes,
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+            local_only_bytes=log.local_only_bytes,
+            in_progress=frozenset(assignment.work.in_progress),
+            copy_abandoned_after_ms=self._copy_abandoned_after_ms,
+        )
+        return await self._metadata.list_retention_candidates(
+            assignment.topic_id_partition, log.lineage(), policy, self._clock.now_ms()
+        )
+
+    async def _raise_log_start(
+        self, assignment: Assignment, log: LogDescription, plan: RetentionPlan
+    ) -> None:
+        """Before anything is deleted: no reader is sent to a segment that is about to go."""
+        work = assignment.work
+        highest = -1 if work.copied_offset is None else work.copied_offset
+        offsets = FiveOffsets.of(log, highest)
+        check_offsets(offsets, work, "before_delete")
+        new_start = plan.new_log_start_offset
+        if new_start is None or new_start <= log.log_start_offset:
+            return
+        check_offsets(offsets.starting_at(new_start), work, "after_delete")
+        await self._logs.raise_log_start(assignment, new_start)
+
+    async def _delete_all(
+        self, assignment: Assignment, candidates: tuple[RetentionCandidate, ...]
+    ) -> tuple[list[TaskAction], list[AquiferError]]:
+        actions: list[TaskAction] = []
+        failures: list[AquiferError] = []
+        for candidate in candidates:
+            if not self._registry.is_current(assignment):
+                break
+            try:
+                await self._deletion.delete(
+                    candidate.metadata,
+                    reason=candidate.reason.value,
+                    broker_id=assignment.broker_id,
+                    leader_epoch=assignment.leader_epoch,
+                )
+            except StaleLeaderEpochError:
+                raise
+            except AquiferError as error:
+                failures.append(error)
+                self._log_failure(candidate, error)
+            else:
+                assignment.work.deleted_segments += 1
+                actions.append(_action(candidate))
+        return actions, failures
+
+    def _log_failure(self, candidate: RetentionCandidate, error: AquiferError) -> None:
+        segment = candidate.metadata
+        logger.warning(
+            "segment_deletion_failed",
+            topic=segment.topic_id_partition.topic,
+            partition=segment.topic_id_partition.partition,
+            segment_id=str(segment.segment_id.id),
+            why=candidate.reason.value,
+            reason=error.reason.value,
+            error=str(error),
+        )
+
+
+def _action(candidate: RetentionCandidate) -> TaskAction:
+    return TaskAction(
+        segment=candidate.metadata, action=ActionKind.DELETED, reason=candidate.reason.value
+    )

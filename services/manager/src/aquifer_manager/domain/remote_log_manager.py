@@ -1,0 +1,209 @@
+"""The manager as a whole: what brokers announce and what operators ask, turned into registrations and tasks."""
+
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from aquifer_core.errors import InvalidRequestError
+from aquifer_core.ids import KafkaUuid, TopicIdPartition
+from aquifer_core.ports import Clock
+
+from aquifer_manager.domain.expiration_task import ExpirationTask
+from aquifer_manager.domain.log_observer import LogObserver
+from aquifer_manager.domain.partition_deletion_task import DeletionJournal
+from aquifer_manager.domain.partition_view import PartitionView, view_of
+from aquifer_manager.domain.registry import PartitionRole, RegisteredPartition, Registry
+from aquifer_manager.domain.scheduler import Scheduler
+from aquifer_manager.domain.scrub_task import ScrubTask
+from aquifer_manager.domain.tasks import TaskKey, TaskOutcome, TaskType
+from aquifer_manager.domain.topic_config import TopicConfig
+
+__all__ = ["ManagerParts", "RemoteLogManager"]
+
+logger = structlog.get_logger(__name__)
+
+_WATCH_INTERVAL_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagerParts:
+    """What a manager is put together from."""
+
+    registry: Registry
+    scheduler: Scheduler
+    journal: DeletionJournal
+    expiration: ExpirationTask
+    scrub: ScrubTask
+    observer: LogObserver
+    clock: Clock
+
+
+class RemoteLogManager:
+    """Answers announcements at once: they register and schedule, and never wait for remote storage (SR-15, SR-36)."""
+
+    def __init__(self, parts: ManagerParts) -> None:
+        self._registry = parts.registry
+        self._scheduler = parts.scheduler
+        self._journal = parts.journal
+        self._expiration = parts.expiration
+        self._scrub = parts.scrub
+        self._observer = parts.observer
+        self._clock = parts.clock
+
+    def resume(self) -> None:
+        """Goes on with partition deletions that an earlier process began."""
+        for tip in self._journal.begun():
+            self._scheduler.add(TaskKey(tip, TaskType.PARTITION_DELETION))
+
+    def register_broker(self, broker_id: int, incarnation: str, address: str) -> int:
+        """Registers a broker; idempotent for one incarnation. Answers the length of its lease in ms."""
+        changed = self._registry.register(broker_id, incarnation, address)
+        self._reschedule(changed)
+        logger.info("broker_registered", broker_id=broker_id, address=address)
+        return self._registry.lease_ms
+
+    def heartbeat(
+        self, broker_id: int, incarnation: str, rolled: Sequence[TopicIdPartition]
+    ) -> int:
+        """Renews a lease; partitions with rolled segments are due for copying. Answers the length of the lease in ms.
+
+        Raises:
+            RemoteResourceNotFoundError: not registered here (BROKER_NOT_FOUND).
+        """
+        self._registry.keep(broker_id, incarnation)
+        self._scheduler.due_now(TaskKey(tip, TaskType.COPY) for tip in rolled)
+        return self._registry.lease_ms
+
+    def on_leadership_change(
+        self,
+        broker_id: int,
+        incarnation: str,
+        leaders: Sequence[PartitionRole],
+        followers: Sequence[PartitionRole],
+    ) -> None:
+        """Registers what a broker leads and follows now. Idempotent.
+
+        Raises:
+            RemoteResourceNotFoundError: not registered here (BROKER_NOT_FOUND).
+        """
+        self._registry.broker(broker_id, incarnation)
+        changed = self._registry.follow(broker_id, followers)
+        changed |= self._registry.lead(broker_id, leaders)
+        self._reschedule(changed)
+        logger.info(
+            "leadership_announced",
+            broker_id=broker_id,
+            leaders=len(leaders),
+            followers=len(followers),
+            taken=len(changed),
+        )
+
+    def on_topic_config_change(self, configs: Mapping[KafkaUuid, TopicConfig]) -> None:
+        """Takes over settings of topics; their expirations are due at once. Idempotent."""
+        for topic_id, config in configs.items():
+            changed = self._registry.reconfigure(topic_id, config)
+            self._reschedule(changed)
+            self._scheduler.due_now(TaskKey(tip, TaskType.EXPIRATION) for tip in changed)
+
+    def stop_partitions(
+        self, broker_id: int, partitions: Sequence[TopicIdPartition], *, delete_remote: bool
+    ) -> None:
+        """Ends the tasks of partitions; a copy in flight completes first. Deletion is a job that goes on by itself. Idempotent."""
+        changed = self._registry.stop(broker_id, partitions)
+        self._reschedule(changed)
+        if delete_remote:
+            self._journal.begin(dict.fromkeys(partitions, broker_id))
+            for tip in partitions:
+                self._scheduler.add(TaskKey(tip, TaskType.PARTITION_DELETION))
+        logger.info(
+            "partitions_stopped",
+            broker_id=broker_id,
+            partitions=len(partitions),
+            delete_remote=delete_remote,
+        )
+
+    def delete_records(self, tip: TopicIdPartition) -> None:
+        """The log start was raised: cleaning is due at once, and this does not wait for it (SR-25)."""
+        self._scheduler.due_now([TaskKey(tip, TaskType.EXPIRATION)])
+
+    async def run_task(
+        self, tip: TopicIdPartition, kind: TaskType, *, dry_run: bool
+    ) -> TaskOutcome:
+        """Runs a task of a partition now and answers what it did, or would do.
+
+        Raises:
+            RemoteResourceNotFoundError: not registered here, or without such a task (PARTITION_NOT_FOUND).
+            InvalidRequestError: a dry run of something else than an expiration or a scrub.
+            AquiferError: what the run failed with.
+        """
+        self._registry.require(tip)
+        if kind is TaskType.SCRUB:
+            return await self._scrub.run(TaskKey(tip, kind), deep=not dry_run)
+        if dry_run and kind is not TaskType.EXPIRATION:
+            raise InvalidRequestError("only expirations and scrubs have a dry run")
+        if dry_run:
+            return await self._expiration.dry_run(TaskKey(tip, kind))
+        keys = [key for key in self._registry.tasks(tip) if key.type is kind]
+        outcomes = [
+            await self._scheduler.run_now(key) for key in sorted(keys) or [TaskKey(tip, kind)]
+        ]
+        return TaskOutcome(actions=tuple(action for each in outcomes for action in each.actions))
+
+    def pause_tasks(self, partitions: Sequence[TopicIdPartition], topics: Sequence[str]) -> None:
+        """Begins no copies and expirations of these; idempotent."""
+        self._scheduler.pause(partitions, topics)
+
+    def resume_tasks(self, partitions: Sequence[TopicIdPartition], topics: Sequence[str]) -> None:
+        """Ends a pause; idempotent."""
+        registered = [partition.topic_id_partition for partition in self._registry.partitions()]
+        self._scheduler.resume(partitions, topics, registered)
+
+    async def describe_partition(self, tip: TopicIdPartition) -> PartitionView:
+        """State of a partition, with its log as it is now when the broker answers.
+
+        Raises:
+            RemoteResourceNotFoundError: not registered here (PARTITION_NOT_FOUND).
+        """
+        partition = self._registry.require(tip)
+        await self._observer.observe_one(tip)
+        return self._view(partition)
+
+    def list_partitions(self, topic: str = "") -> list[PartitionView]:
+        """State of all partitions, or those of one topic, as last observed."""
+        return [self._view(partition) for partition in self._registry.partitions(topic)]
+
+    async def watch_partitions(self, topic: str = "") -> AsyncGenerator[list[PartitionView], None]:
+        """All partitions, or those of one topic, then those whose state changed, without end. Mere passing of time is no change."""
+        seen: dict[TopicIdPartition, PartitionView] = {}
+        while True:
+            changed = []
+            for view in self.list_partitions(topic):
+                known = seen.get(view.topic_id_partition)
+                if known is None or known.timeless() != view.timeless():
+                    changed.append(view)
+                    seen[view.topic_id_partition] = view
+            if changed:
+                yield changed
+            await self._clock.sleep(_WATCH_INTERVAL_S)
+
+    async def expire_leases(self) -> None:
+        """Forgets brokers that did not renew their lease."""
+        gone, changed = self._registry.expire()
+        self._reschedule(changed)
+        for broker in gone:
+            logger.warning("broker_lease_expired", broker_id=broker.broker_id)
+
+    def _reschedule(self, changed: Collection[TopicIdPartition]) -> None:
+        for tip in changed:
+            self._scheduler.set_tasks(tip, self._registry.tasks(tip))
+
+    def _view(self, partition: RegisteredPartition) -> PartitionView:
+        tip = partition.topic_id_partition
+        keys = [*sorted(partition.tasks()), TaskKey(tip, TaskType.PARTITION_DELETION)]
+        return view_of(
+            partition,
+            self._scheduler.states(keys),
+            paused=self._scheduler.is_paused(tip),
+            now_ms=self._clock.now_ms(),
+        )

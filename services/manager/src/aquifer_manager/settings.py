@@ -1,0 +1,97 @@
+"""Settings of the manager: variables `AQUIFER_MANAGER_...`, each with the Kafka name that it stands for."""
+
+from pathlib import Path
+
+from aquifer_rpc.settings import Group, GrpcClientSettings, ServiceSettings
+from pydantic import Field
+
+__all__ = ["ENV_PREFIX", "ManagerSettings", "RoleSettings"]
+
+ENV_PREFIX = "AQUIFER_MANAGER_"
+
+_INT32_MAX = 2**31 - 1
+
+
+class RoleSettings(Group):
+    """Which implementation of a role is used, and its properties."""
+
+    class_name: str
+    """Dotted Python path of the implementation."""
+    endpoints: str = ""
+    """Addresses of the service, host:port, separated by commas; given to the implementation as `endpoints`."""
+    properties: dict[str, str] = Field(default_factory=dict)
+    """Further properties as JSON, given to `configure` untouched (SR-4, SR-5)."""
+
+    def configs(self) -> dict[str, str]:
+        """What `configure` gets."""
+        given = {"endpoints": self.endpoints} if self.endpoints else {}
+        return given | self.properties
+
+
+class ManagerSettings(ServiceSettings):
+    """Settings of the manager service."""
+
+    storage: RoleSettings = RoleSettings(class_name="aquifer_client.GrpcRemoteStorageManager")
+    """`remote.log.storage.manager.class.name` and `remote.log.storage.*`."""
+    metadata: RoleSettings = RoleSettings(class_name="aquifer_client.GrpcRemoteLogMetadataManager")
+    """`remote.log.metadata.manager.class.name` and `remote.log.metadata.*`."""
+    broker_client: GrpcClientSettings = GrpcClientSettings(max_attempts=2)
+    """How brokers' BrokerLogService is called."""
+    data_dir: Path = Path("/var/lib/aquifer/manager")
+    """Directory of the index cache and of the journal of partition deletions."""
+
+    thread_pool_size: int = Field(default=10, ge=1, le=1000)
+    """`remote.log.manager.thread.pool.size`: task runs at once, for each kind of task."""
+    task_interval_ms: int = Field(default=30_000, ge=1, le=_INT32_MAX)
+    """`remote.log.manager.task.interval.ms`: from the end of a successful run to the next."""
+    task_retry_backoff_ms: int = Field(default=500, ge=1)
+    """`remote.log.manager.task.retry.backoff.ms`: pause after the first failed run."""
+    task_retry_backoff_max_ms: int = Field(default=30_000, ge=1)
+    """`remote.log.manager.task.retry.backoff.max.ms`: longest pause after failed runs."""
+    task_retry_jitter: float = Field(default=0.2, ge=0, le=0.5)
+    """`remote.log.manager.task.retry.jitter`: share by which pauses vary."""
+    task_timeout_ms: int = Field(default=3_600_000, ge=1)
+    """A run that takes longer is cancelled and counts as failed."""
+    copy_segments_per_run: int = Field(default=16, ge=1)
+    """Segments of one partition copied before others get their turn."""
+    copy_timeout_ms: int = Field(default=1_800_000, ge=1)
+    """Longest time for the upload of one segment."""
+    copy_stall_timeout_ms: int = Field(default=60_000, ge=1)
+    """An upload without progress for this long is given up."""
+    copy_abandoned_after_ms: int = Field(default=3_600_000, ge=1)
+    """Age at which a copy begun and never finished is garbage; above the longest upload."""
+
+    reader_threads: int = Field(default=10, ge=1, le=1000)
+    """`remote.log.reader.threads`: remote reads at once."""
+    reader_max_pending_tasks: int = Field(default=100, ge=1, le=100_000)
+    """`remote.log.reader.max.pending.tasks`: remote reads waiting; more are refused."""
+    fetch_timeout_ms: int = Field(default=30_000, ge=1)
+    """Time for remote reads whose caller gave none."""
+    segment_lookup_ttl_ms: int = Field(default=2000, ge=0)
+    """How long the segment of an offset is remembered for sequential readers."""
+
+    retention_minutes: int | None = Field(default=None, ge=1, le=_INT32_MAX)
+    """`remote.log.retention.minutes`: overrides `retention.ms` of topics for remote segments."""
+    retention_bytes: int | None = Field(default=None, ge=0)
+    """`remote.log.retention.bytes`: overrides `retention.bytes` of topics for remote segments."""
+
+    copy_max_bytes_per_second: int | None = Field(default=None, ge=1)
+    """`remote.log.manager.copy.max.bytes.per.second`; unset: no limit."""
+    fetch_max_bytes_per_second: int | None = Field(default=None, ge=1)
+    """`remote.log.manager.fetch.max.bytes.per.second`; unset: no limit."""
+    quota_window_seconds: int = Field(default=11, ge=1)
+    """`remote.log.manager.copy.quota.window.num` times its size: over how long quotas average."""
+
+    index_cache_bytes: int = Field(default=1024**3, ge=1)
+    """`remote.log.index.file.cache.total.size.bytes`."""
+    index_cache_entries: int | None = Field(default=None, ge=1)
+    """Most files in the index cache; unset: no limit."""
+
+    lease_ms: int = Field(default=30_000, ge=100)
+    """A broker without heartbeat for this long is forgotten."""
+    observe_interval_ms: int = Field(default=5000, ge=1)
+    """How often the brokers' logs are looked at for lag."""
+    broker_call_timeout_ms: int = Field(default=10_000, ge=1)
+    """Longest time for a call to a broker, uploads excepted."""
+    stop_grace_ms: int = Field(default=10_000, ge=0)
+    """Task runs still under way this long after a stop began are cancelled."""
