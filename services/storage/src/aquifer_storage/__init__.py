@@ -1,1 +1,5 @@
-"""RemoteStorageManager service: segment bytes in an S3 store."""
+"""The RemoteStorageManager service: segment bytes in an object store."""
+
+from importlib.metadata import version
+
+__version__ = version("aquifer-storage")

@@ -154,7 +154,7 @@ class ChunkReader:
         entries: list[ChunkEntry] = []
         for place, number in enumerate(numbers):
             key, size_bytes = segment.key(number), segment.size_bytes(number)
-            fits = not spent_bytes or spent_bytes + size_bytes <= self._options.read_size_bytes
+            fits = spent_bytes < self._options.read_size_bytes
             if number != numbers[0] + place or not fits or self.cache.find(key) is not None:
                 break
             entry = self.cache.add_ahead(key, size_bytes)

@@ -142,7 +142,7 @@ class ManifestStore:
             CorruptSegmentError: some manifests are damaged; the others were yielded before.
         """
         damaged: list[CorruptSegmentError] = []
-        async for listed in self._objects.list(self._keys.prefix + prefix):
+        async for listed in self._objects.list_objects(self._keys.prefix + prefix):
             if not listed.key.endswith(MANIFEST_SUFFIX):
                 continue
             try:

@@ -6,6 +6,8 @@ from typing import Final
 from aquifer_core.errors import InvalidConfigurationError
 
 MIB: Final = 1 << 20
+MAX_SEGMENT_BYTES: Final = (1 << 31) - 1
+"""Positions inside a segment are 32-bit numbers in Kafka's indexes."""
 _MAX_CHUNK_BYTES: Final = 1 << 30
 
 
@@ -21,7 +23,7 @@ class StorageOptions:
         upload_budget_bytes: memory of all parts of all copies together.
         chunk_cache_bytes: memory of all chunks, cached or being read.
         read_ahead_bytes: how far a sequential reader is read ahead; 0 turns that off.
-        read_size_bytes: most bytes that one request to the store reads.
+        read_size_bytes: a request to the store reads whole chunks up to the first that reaches it.
         table_cache_chunks: chunk tables kept in memory, counted in chunks.
         manifest_cache_entries: manifests kept in memory.
         cleanup_timeout_s: how long a failed copy tries to delete what it wrote.

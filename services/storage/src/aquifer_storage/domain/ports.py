@@ -89,7 +89,7 @@ class ObjectStore(Protocol):
         """Delete objects, in this order. Idempotent: what is not there is deleted."""
         ...
 
-    def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+    def list_objects(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         """Objects whose keys begin with a prefix, in the order of their keys."""
         ...
 

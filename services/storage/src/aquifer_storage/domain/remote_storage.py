@@ -1,6 +1,7 @@
 """The RemoteStorageManager over an object store."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 
 from aquifer_core.ports import RemoteStorageManager
 from aquifer_core.segment import (
@@ -44,6 +45,7 @@ class RemoteStorage(RemoteStorageManager):
         self._objects = objects
         self.options = options
         self.codec = chosen.codec
+        self.writer_version = writer_version
         self._manifests = ManifestStore(objects, keys, options.manifest_cache_entries)
         self._tables = ChunkTables(objects, keys, self._manifests, options.table_cache_chunks)
         self.chunks = ChunkReader(objects, keys, chosen, options)
@@ -67,11 +69,27 @@ class RemoteStorage(RemoteStorageManager):
         metadata: RemoteLogSegmentMetadata,
         start_position: int,
         end_position: int | None = None,
-    ) -> AsyncIterator[bytes | memoryview]:
+    ) -> AsyncGenerator[memoryview, None]:
         """The original log's bytes of a range of positions."""
         return self._reader.fetch_log_segment(metadata, start_position, end_position)
 
-    def fetch_records(
+    async def fetch_records(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        fetch_offset: int,
+        max_bytes: int,
+        *,
+        min_one_batch: bool = True,
+    ) -> AsyncIterator[bytes | memoryview]:
+        """Whole record batches from an offset."""
+        found = self.fetch_positioned_records(
+            metadata, fetch_offset, max_bytes, min_one_batch=min_one_batch
+        )
+        async with aclosing(found):
+            async for _, data in found:
+                yield data
+
+    def fetch_positioned_records(
         self,
         metadata: RemoteLogSegmentMetadata,
         fetch_offset: int,
@@ -79,8 +97,8 @@ class RemoteStorage(RemoteStorageManager):
         *,
         min_one_batch: bool = True,
         next_segment: RemoteLogSegmentMetadata | None = None,
-    ) -> AsyncIterator[bytes | memoryview]:
-        """Whole record batches from an offset.
+    ) -> AsyncGenerator[tuple[int, memoryview], None]:
+        """Whole record batches from an offset, each piece with its position in the log.
 
         Args:
             metadata: the segment.

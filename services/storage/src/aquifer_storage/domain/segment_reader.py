@@ -1,6 +1,6 @@
 """Reads segments: ranges of positions, whole record batches, indexes."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import structlog
 from aquifer_core.errors import (
@@ -45,7 +45,7 @@ class SegmentReader:
 
     async def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None
-    ) -> AsyncIterator[memoryview]:
+    ) -> AsyncGenerator[memoryview, None]:
         """Yield the log's bytes of a range of positions, chunk by chunk."""
         if start_position < 0 or (end_position is not None and end_position < start_position):
             raise InvalidRequestError(
@@ -77,8 +77,8 @@ class SegmentReader:
         *,
         min_one_batch: bool,
         next_segment: RemoteLogSegmentMetadata | None = None,
-    ) -> AsyncIterator[memoryview]:
-        """Yield whole record batches from the one that holds an offset, or the next."""
+    ) -> AsyncGenerator[tuple[int, memoryview], None]:
+        """Yield whole record batches from the one that holds an offset, or the next, with their positions in the log."""
         if max_bytes <= 0:
             raise InvalidRequestError(f"max_bytes is {max_bytes}; it must be positive")
         if not metadata.start_offset <= fetch_offset <= metadata.end_offset:
@@ -104,7 +104,7 @@ class SegmentReader:
                     min_one_batch=min_one_batch and left_bytes == max_bytes,
                 )
                 if end > start:
-                    yield memoryview(chunk)[start:end]
+                    yield table.start_position(number) + start, memoryview(chunk)[start:end]
                 if end < len(chunk):
                     return
             left_bytes -= end - start

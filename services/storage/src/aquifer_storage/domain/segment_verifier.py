@@ -153,12 +153,11 @@ class SegmentVerifier:
         group: list[int] = []
         size_bytes = 0
         for number, entry in enumerate(segment.table.entries):
-            stored_bytes = entry.data_id.stored_length_bytes
-            if group and size_bytes + stored_bytes > self._options.read_size_bytes:
+            group.append(number)
+            size_bytes += entry.data_id.stored_length_bytes
+            if size_bytes >= self._options.read_size_bytes:
                 yield group
                 group, size_bytes = [], 0
-            group.append(number)
-            size_bytes += stored_bytes
         if group:
             yield group
 

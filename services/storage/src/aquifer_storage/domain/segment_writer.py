@@ -32,7 +32,7 @@ from aquifer_storage.domain.log_upload import LogUpload
 from aquifer_storage.domain.manifest import BundlePart, Manifest, StoredLog
 from aquifer_storage.domain.manifest_store import ManifestStore, StoredManifest
 from aquifer_storage.domain.object_key import ObjectKeys
-from aquifer_storage.domain.options import StorageOptions
+from aquifer_storage.domain.options import MAX_SEGMENT_BYTES, StorageOptions
 from aquifer_storage.domain.part_budget import PartBudget
 from aquifer_storage.domain.ports import ChunkTransform, ObjectStore, StoredChunk
 from aquifer_storage.domain.task_owner import TaskOwner
@@ -233,6 +233,10 @@ class SegmentWriter:
 
 
 def _check_size(metadata: RemoteLogSegmentMetadata, source: LogSource) -> None:
+    if source.size_bytes > MAX_SEGMENT_BYTES:
+        raise InvalidRequestError(
+            f"segment {metadata.segment_id.id} has {source.size_bytes} bytes; at most {MAX_SEGMENT_BYTES} are accepted"
+        )
     if source.size_bytes != metadata.segment_size_bytes:
         raise InvalidRequestError(
             f"segment {metadata.segment_id.id} has {metadata.segment_size_bytes} bytes by its metadata, "

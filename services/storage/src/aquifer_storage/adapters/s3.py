@@ -1,0 +1,263 @@
+"""Objects in a bucket of an S3 store."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from typing import Final, TypeVar
+
+import structlog
+from aquifer_core.errors import RemoteResourceNotFoundError, RemoteStorageUnavailableError
+from aquifer_core.formats.checksum import Buffer
+from minio.datatypes import Object
+
+from aquifer_storage.adapters.request_record import RequestTotals
+from aquifer_storage.adapters.s3_client import PAGE_OBJECTS, S3Client, S3Options, release
+from aquifer_storage.adapters.s3_errors import (
+    PreconditionFailedByStoreError,
+    RefusedByStoreError,
+    UnsupportedByStoreError,
+    UploadGoneError,
+    translated,
+)
+from aquifer_storage.adapters.worker_threads import WorkerThreads
+from aquifer_storage.domain.ports import ObjectInfo, ObjectUpload
+
+logger = structlog.get_logger(__name__)
+
+_T = TypeVar("_T")
+
+_BACKOFF_MIN_S: Final = 0.1
+_BACKOFF_MAX_S: Final = 5.0
+
+
+class Retries:
+    """Decides about further attempts of one request: back-off with jitter until the time is over."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._end_s = time.monotonic() + timeout_s
+        self.attempt = 1
+
+    async def pause(self, error: RemoteStorageUnavailableError) -> None:
+        """Wait before the next attempt.
+
+        Raises:
+            RemoteStorageUnavailableError: the error given, when another attempt makes no sense.
+        """
+        longest_s = min(_BACKOFF_MIN_S * 2.0 ** (self.attempt - 1), _BACKOFF_MAX_S)
+        pause_s = longest_s * random.uniform(0.5, 1.0)
+        if isinstance(error, RefusedByStoreError) or time.monotonic() + pause_s > self._end_s:
+            raise error
+        self.attempt += 1
+        await asyncio.sleep(pause_s)
+
+
+class S3ObjectStore:
+    """Objects in one bucket; implements `domain.ports.ObjectStore`.
+
+    Deletes one by one: batches are refused by some stores, and a segment has three objects.
+    """
+
+    backend: Final = "s3"
+
+    def __init__(self, options: S3Options) -> None:
+        self._options = options
+        self._client = S3Client(options)
+        self._threads = WorkerThreads(options.connections, "s3")
+        self.totals = RequestTotals(self.backend)
+
+    async def put(self, key: str, data: Buffer) -> None:
+        """Write an object, replacing what was there."""
+        await self.request("put_object", key, lambda client: client.put(key, data), len(data))
+
+    async def create(self, key: str, data: Buffer) -> bool:
+        """Write an object unless there is one."""
+        try:
+            await self.request(
+                "put_object", key, lambda client: client.create(key, data), len(data)
+            )
+        except PreconditionFailedByStoreError:
+            return False
+        return True
+
+    async def start_upload(self, key: str, part_size_bytes: int) -> ObjectUpload:
+        """Begin an object of many parts."""
+        upload_id = await self.request(
+            "create_upload", key, lambda client: client.begin_upload(key)
+        )
+        return _S3Upload(self, key, upload_id)
+
+    async def abort_uploads(self, key: str) -> int:
+        """Forget every unfinished upload of a key; stores that cannot list them have none to show."""
+        try:
+            upload_ids = await self.request(
+                "list_uploads", key, lambda client: client.upload_ids(key)
+            )
+        except UnsupportedByStoreError as error:
+            logger.warning("object_store_cannot_list_uploads", key=key, error=error.message)
+            return 0
+        for upload_id in upload_ids:
+            await _S3Upload(self, key, upload_id).abort()
+        return len(upload_ids)
+
+    async def get(self, key: str, position: int = 0, length_bytes: int | None = None) -> bytes:
+        """Read a range of an object."""
+        if length_bytes == 0:
+            return b""
+        return await self.request(
+            "get_object", key, lambda client: client.get(key, position, length_bytes)
+        )
+
+    async def read(
+        self, key: str, position: int, lengths_bytes: Sequence[int]
+    ) -> AsyncGenerator[bytes, None]:
+        """Read adjacent ranges with one request, which goes on where it was cut off."""
+        retries = Retries(self._options.retry_timeout_s)
+        done = 0
+        while done < len(lengths_bytes):
+            start = position + sum(lengths_bytes[:done])
+            ranges = self._read_once(key, start, lengths_bytes[done:], retries.attempt)
+            try:
+                async with aclosing(ranges):
+                    async for data in ranges:
+                        yield data
+                        done += 1
+            except RemoteStorageUnavailableError as error:
+                await retries.pause(error)
+
+    async def size_bytes(self, key: str) -> int | None:
+        """Size of an object; none when there is none."""
+        try:
+            return await self.request("head_object", key, lambda client: client.size_bytes(key))
+        except RemoteResourceNotFoundError:
+            return None
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects, in this order."""
+        for key in keys:
+            await self._delete(key)
+
+    async def list_objects(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        """Objects whose keys begin with a prefix, in the order of their keys."""
+        last, is_more = "", True
+        while is_more:
+            page = await self._page(prefix, last)
+            for found in page:
+                last = str(found.object_name)
+                yield ObjectInfo(key=last, size_bytes=found.size or 0)
+            is_more = len(page) == PAGE_OBJECTS
+
+    async def check(self) -> None:
+        """Return when the bucket can be reached; makes it when it is missing and the options say so."""
+        options = self._options
+        if not await self.request(
+            "head_bucket", "", lambda client: client.ensure_bucket(create=options.create_bucket)
+        ):
+            raise RefusedByStoreError(
+                f"bucket {options.bucket} does not exist at {options.endpoint}"
+            )
+
+    async def close(self) -> None:
+        """Release threads and connections."""
+        self._threads.close()
+
+    async def request(
+        self,
+        operation: str,
+        key: str,
+        call: Callable[[S3Client], _T],
+        sent_bytes: int = 0,
+    ) -> _T:
+        """Make a request in a thread, again while the store does not answer and time is left."""
+        retries = Retries(self._options.retry_timeout_s)
+        while True:
+            try:
+                with self.totals.record(operation, key, attempt=retries.attempt) as record:
+                    answer = await self._run(operation, key, call)
+                    record.sent(sent_bytes)
+                    record.received(len(answer) if isinstance(answer, bytes) else 0)
+                    return answer
+            except RemoteStorageUnavailableError as error:
+                await retries.pause(error)
+
+    async def _delete(self, key: str) -> None:
+        try:
+            await self.request("delete_object", key, lambda client: client.remove(key))
+        except RemoteResourceNotFoundError:
+            return
+
+    async def _page(self, prefix: str, start_after: str) -> list[Object]:
+        return await self.request(
+            "list_objects", prefix, lambda client: client.list_page(prefix, start_after)
+        )
+
+    async def _read_once(
+        self, key: str, position: int, lengths_bytes: Sequence[int], attempt: int
+    ) -> AsyncGenerator[bytes, None]:
+        with self.totals.record("get_object", key, attempt=attempt) as record:
+            total_bytes = sum(lengths_bytes)
+            response = await self._run(
+                "get_object", key, lambda client: client.open(key, position, total_bytes)
+            )
+            try:
+                for length_bytes in lengths_bytes:
+                    data = await self._run(
+                        "get_object",
+                        key,
+                        lambda _: response.read(length_bytes, False),  # noqa: B023
+                    )
+                    record.received(len(data))
+                    yield data
+            finally:
+                release(response)
+
+    async def _run(self, operation: str, key: str, call: Callable[[S3Client], _T]) -> _T:
+        try:
+            return await self._threads.run(call, self._client)
+        except Exception as error:
+            raise translated(error, operation, key) from error
+
+
+class _S3Upload:
+    """A multipart upload; implements `domain.ports.ObjectUpload`."""
+
+    def __init__(self, store: S3ObjectStore, key: str, upload_id: str) -> None:
+        self._store = store
+        self._key = key
+        self._id = upload_id
+        self._etags: dict[int, str] = {}
+
+    async def put_part(self, number: int, data: Buffer) -> None:
+        """Write a part."""
+        self._etags[number] = await self._store.request(
+            "upload_part",
+            self._key,
+            lambda client: client.put_part(self._key, self._id, number, data),
+            len(data),
+        )
+
+    async def complete(self) -> None:
+        """Make the object of the parts."""
+        etags = sorted(self._etags.items())
+        try:
+            await self._store.request(
+                "complete_upload",
+                self._key,
+                lambda client: client.complete_upload(self._key, self._id, etags),
+            )
+        except UploadGoneError:
+            # The answer of an attempt that succeeded may have been lost; the copy compares sizes.
+            if await self._store.size_bytes(self._key) is None:
+                raise
+
+    async def abort(self) -> None:
+        """Forget the parts."""
+        try:
+            await self._store.request(
+                "abort_upload",
+                self._key,
+                lambda client: client.abort_upload(self._key, self._id),
+            )
+        except (UploadGoneError, RemoteResourceNotFoundError):
+            return

@@ -1,0 +1,159 @@
+"""The minio client with what an object store of ours needs beyond its public methods.
+
+minio keeps single requests of a multipart upload and conditional headers to itself; its subclass may use them. They are the same
+from 7.2.0 on, and the contract tests of the object store cover every one.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, cast
+
+import certifi
+import urllib3
+from aquifer_core.formats.checksum import Buffer
+from minio import Minio
+from minio.datatypes import Object, Part
+from minio.error import S3Error
+from minio.helpers import DictType
+
+PAGE_OBJECTS: Final = 1000
+_CONTENT_TYPE: Final = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Options:
+    """How to reach a bucket.
+
+    Attributes:
+        endpoint: host:port; with https:// in front, or `secure`, over TLS.
+        region: of the bucket; signatures need it.
+        connections: connections and threads; more requests at once wait.
+        connect_timeout_s: longest time to connect.
+        read_timeout_s: longest silence of the store within a request.
+        retry_timeout_s: how long a request is tried again, counted from its first attempt.
+        create_bucket: create the bucket when it is missing.
+        ca_file: PEM authorities to trust; none: certifi's.
+    """
+
+    endpoint: str
+    bucket: str
+    access_key: str
+    secret_key: str
+    region: str = "us-east-1"
+    secure: bool = False
+    connections: int = 16
+    connect_timeout_s: float = 5.0
+    read_timeout_s: float = 30.0
+    retry_timeout_s: float = 20.0
+    create_bucket: bool = False
+    ca_file: str | None = None
+
+
+class S3Client(Minio):
+    """Blocking requests to one bucket. A request is made once: retries belong to the caller."""
+
+    def __init__(self, options: S3Options) -> None:
+        secure = options.secure or options.endpoint.startswith("https://")
+        super().__init__(
+            options.endpoint.removeprefix("https://").removeprefix("http://").rstrip("/"),
+            access_key=options.access_key,
+            secret_key=options.secret_key,
+            region=options.region,
+            secure=secure,
+            http_client=urllib3.PoolManager(
+                num_pools=4,
+                maxsize=options.connections,
+                block=True,
+                timeout=urllib3.Timeout(
+                    connect=options.connect_timeout_s, read=options.read_timeout_s
+                ),
+                retries=False,
+                cert_reqs="CERT_REQUIRED",
+                ca_certs=options.ca_file or certifi.where(),
+            ),
+        )
+        self.bucket = options.bucket
+
+    def put(self, key: str, data: Buffer) -> None:
+        """Write an object."""
+        self._put_object(self.bucket, key, _body(data), {"Content-Type": _CONTENT_TYPE})
+
+    def create(self, key: str, data: Buffer) -> None:
+        """Write an object unless there is one, which the store answers with 412."""
+        headers: DictType = {"Content-Type": _CONTENT_TYPE, "If-None-Match": "*"}
+        self._put_object(self.bucket, key, _body(data), headers)
+
+    def begin_upload(self, key: str) -> str:
+        """Begin an upload in parts; returns its id."""
+        return self._create_multipart_upload(self.bucket, key, {})
+
+    def put_part(self, key: str, upload_id: str, number: int, data: Buffer) -> str:
+        """Write a part; returns its etag."""
+        return self._upload_part(self.bucket, key, _body(data), None, upload_id, number)
+
+    def complete_upload(self, key: str, upload_id: str, etags: Sequence[tuple[int, str]]) -> None:
+        """Make an object of the parts."""
+        parts = [Part(number, etag) for number, etag in sorted(etags)]
+        self._complete_multipart_upload(self.bucket, key, upload_id, parts)
+
+    def abort_upload(self, key: str, upload_id: str) -> None:
+        """Forget the parts."""
+        self._abort_multipart_upload(self.bucket, key, upload_id)
+
+    def upload_ids(self, key: str) -> list[str]:
+        """Ids of the unfinished uploads of a key."""
+        found = self._list_multipart_uploads(self.bucket, prefix=key, max_uploads=1000)
+        return [str(upload.upload_id) for upload in found.uploads if upload.object_name == key]
+
+    def get(self, key: str, position: int, length_bytes: int | None) -> bytes:
+        """Read a range; nothing when it begins past the end."""
+        try:
+            response = self.open(key, position, length_bytes)
+        except S3Error as error:
+            if error.code == "InvalidRange":
+                return b""
+            raise
+        try:
+            return response.read(decode_content=False)
+        finally:
+            release(response)
+
+    def open(self, key: str, position: int, length_bytes: int | None) -> urllib3.BaseHTTPResponse:
+        """Begin to read a range; the answer's connection must be given back."""
+        return self.get_object(self.bucket, key, offset=position, length=length_bytes or 0)
+
+    def size_bytes(self, key: str) -> int:
+        """Size of an object."""
+        return self.stat_object(self.bucket, key).size or 0
+
+    def remove(self, key: str) -> None:
+        """Delete an object."""
+        self.remove_object(self.bucket, key)
+
+    def list_page(self, prefix: str, start_after: str) -> list[Object]:
+        """List up to one page of objects after a key."""
+        found: Iterator[Object] = self.list_objects(
+            self.bucket, prefix=prefix, recursive=True, start_after=start_after or None
+        )
+        return list(islice(found, PAGE_OBJECTS))
+
+    def ensure_bucket(self, *, create: bool) -> bool:
+        """Whether the bucket is there, made if need be."""
+        if self.bucket_exists(self.bucket):
+            return True
+        if create:
+            self.make_bucket(self.bucket)
+        return create
+
+
+def release(response: urllib3.BaseHTTPResponse) -> None:
+    """Give the connection of an answer back, or close it when the answer was not read to its end."""
+    if response.length_remaining:
+        response.close()
+    response.release_conn()
+
+
+def _body(data: Buffer) -> bytes:
+    """Return the data as minio's type; what it does with it works for any buffer."""
+    return cast(bytes, data)

@@ -1,0 +1,123 @@
+"""What the errors of S3 and of the way to it mean."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from aquifer_core.errors import (
+    AquiferError,
+    ConcurrentUpdateError,
+    InternalError,
+    RemoteResourceNotFoundError,
+    RemoteStorageUnavailableError,
+)
+from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
+from urllib3.exceptions import HTTPError
+
+RETRY_AFTER_MS: Final = 1_000
+
+_BUSY: Final = frozenset(
+    {
+        "SlowDown",
+        "ServiceUnavailable",
+        "InternalError",
+        "RequestTimeout",
+        "OperationAborted",
+        "ConditionalRequestConflict",
+        "TooManyRequests",
+        "Throttling",
+        "ServerBusy",
+        "XMinioServerNotInitialized",
+    }
+)
+_CREDENTIALS: Final = frozenset(
+    {
+        "AccessDenied",
+        "InvalidAccessKeyId",
+        "SignatureDoesNotMatch",
+        "ExpiredToken",
+        "InvalidToken",
+        "AuthorizationHeaderMalformed",
+        "RequestTimeTooSkewed",
+    }
+)
+_BUSY_STATUS: Final = frozenset({408, 429, 500, 502, 503, 504})
+
+
+class RefusedByStoreError(RemoteStorageUnavailableError):
+    """The store refuses this service, not one request: credentials or bucket. A quick retry does not help."""
+
+
+class PreconditionFailedByStoreError(ConcurrentUpdateError):
+    """The condition of a write does not hold."""
+
+
+class UnsupportedByStoreError(InternalError):
+    """The store does not know such requests."""
+
+
+class UploadGoneError(ConcurrentUpdateError):
+    """An upload in parts is not there any more: aborted, or completed before."""
+
+
+_ONE_CODE: Final[Mapping[str, type[AquiferError]]] = {
+    "NoSuchKey": RemoteResourceNotFoundError,
+    "NoSuchObject": RemoteResourceNotFoundError,
+    "NoSuchUpload": UploadGoneError,
+    "PreconditionFailed": PreconditionFailedByStoreError,
+    "NotImplemented": UnsupportedByStoreError,
+    "MethodNotAllowed": UnsupportedByStoreError,
+}
+
+
+def translated(error: Exception, operation: str, key: str) -> AquiferError:
+    """Return our error for one that a request raised."""
+    what = f"{operation} of {key or 'the bucket'}"
+    if isinstance(error, AquiferError):
+        return error
+    if isinstance(error, S3Error):
+        return _from_s3(error, what)
+    if isinstance(error, MinioException):
+        return _from_status(_status(error), what, str(error))
+    if isinstance(error, HTTPError | OSError):
+        return _unavailable(f"{what}: the object store does not answer: {error}")
+    return InternalError(f"{what}: {error!r}")
+
+
+def _from_s3(error: S3Error, what: str) -> AquiferError:
+    code = error.code or ""
+    text = f"{what}: the object store answers {code}: {error.message}"
+    if code in _ONE_CODE:
+        return _ONE_CODE[code](text)
+    if code == "NoSuchBucket":
+        return _refused(f"bucket {error.bucket_name} does not exist; {text}")
+    if code in _CREDENTIALS:
+        return _refused(f"the credentials of this service or their rights do not suffice; {text}")
+    if code in _BUSY:
+        return _unavailable(text)
+    return _from_status(error.response.status, what, text)
+
+
+def _from_status(status: int, what: str, text: str) -> AquiferError:
+    if status in _BUSY_STATUS:
+        return _unavailable(f"{what}: HTTP status {status}: {text}")
+    if status == 412:
+        return PreconditionFailedByStoreError(text)
+    if status in (401, 403):
+        return _refused(f"the credentials of this service do not suffice; {text}")
+    return InternalError(f"{what}: HTTP status {status}: {text}")
+
+
+def _status(error: MinioException) -> int:
+    if isinstance(error, ServerError):
+        return error.status_code
+    if isinstance(error, InvalidResponseError):
+        return int(error._code)
+    return 0
+
+
+def _unavailable(text: str) -> RemoteStorageUnavailableError:
+    return RemoteStorageUnavailableError(text, retry_after_ms=RETRY_AFTER_MS)
+
+
+def _refused(text: str) -> RefusedByStoreError:
+    return RefusedByStoreError(text, retry_after_ms=RETRY_AFTER_MS)

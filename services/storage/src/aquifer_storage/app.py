@@ -1,0 +1,86 @@
+"""Puts the service together; the only place that names concrete adapters."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from aquifer.storage.v1.remote_storage_service_pb2_grpc import (
+    add_RemoteStorageServiceServicer_to_server,
+)
+from aquifer_rpc.server import GrpcServer
+
+from aquifer_storage import __version__
+from aquifer_storage.adapters.filesystem import FilesystemObjectStore
+from aquifer_storage.adapters.s3 import S3ObjectStore
+from aquifer_storage.adapters.s3_client import S3Options
+from aquifer_storage.domain.options import StorageOptions
+from aquifer_storage.domain.ports import ObjectStore
+from aquifer_storage.domain.remote_storage import RemoteStorage
+from aquifer_storage.servicer import RemoteStorageServicer
+from aquifer_storage.settings import Backend, S3Settings, StorageSettings
+
+
+async def serve(settings: StorageSettings) -> None:
+    """Serves until SIGTERM or SIGINT."""
+    async with running_server(settings) as server:
+        await server.run_until_signal()
+
+
+@asynccontextmanager
+async def running_server(settings: StorageSettings) -> AsyncIterator[GrpcServer]:
+    """The whole service, started; `port` of the server says where."""
+    async with AsyncExitStack() as stack:
+        objects = object_store(settings)
+        storage = RemoteStorage(
+            objects,
+            options=storage_options(settings),
+            key_prefix=settings.key_prefix,
+            writer_version=__version__,
+        )
+        stack.push_async_callback(storage.close)
+        server = GrpcServer(settings.grpc, name="storage", probes={"object store": objects.check})
+        server.add(
+            add_RemoteStorageServiceServicer_to_server,
+            RemoteStorageServicer(storage, backend=settings.backend),
+        )
+        yield await stack.enter_async_context(server)
+
+
+def object_store(settings: StorageSettings) -> ObjectStore:
+    """The store that is chosen."""
+    if settings.backend is Backend.FILESYSTEM:
+        return FilesystemObjectStore(settings.filesystem.root)
+    return S3ObjectStore(s3_options(settings.s3))
+
+
+def s3_options(settings: S3Settings) -> S3Options:
+    """The settings as the adapter takes them."""
+    return S3Options(
+        endpoint=settings.endpoint,
+        bucket=settings.bucket,
+        access_key=settings.access_key,
+        secret_key=settings.secret_key.get_secret_value(),
+        region=settings.region,
+        secure=settings.secure,
+        ca_file=None if settings.ca_file is None else str(settings.ca_file),
+        create_bucket=settings.create_bucket,
+        connections=settings.connections,
+        connect_timeout_s=settings.connect_timeout_s,
+        read_timeout_s=settings.read_timeout_s,
+        retry_timeout_s=settings.retry_timeout_s,
+    )
+
+
+def storage_options(settings: StorageSettings) -> StorageOptions:
+    """The settings as the domain takes them."""
+    copying, reading = settings.copying, settings.reading
+    return StorageOptions(
+        chunk_size_bytes=copying.chunk_size_bytes,
+        part_size_bytes=copying.part_size_bytes,
+        single_put_max_bytes=copying.single_put_max_bytes,
+        parallel_parts=copying.parallel_parts,
+        upload_budget_bytes=copying.budget_bytes,
+        chunk_cache_bytes=reading.chunk_cache_bytes,
+        read_ahead_bytes=reading.read_ahead_bytes,
+        read_size_bytes=reading.read_size_bytes,
+        read_timeout_s=reading.read_timeout_s,
+    )

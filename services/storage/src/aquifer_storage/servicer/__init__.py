@@ -1,0 +1,5 @@
+"""The gRPC face of the storage service."""
+
+from aquifer_storage.servicer.servicer import RemoteStorageServicer
+
+__all__ = ["RemoteStorageServicer"]

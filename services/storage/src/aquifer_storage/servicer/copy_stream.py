@@ -1,0 +1,128 @@
+"""The stream of messages of a copy, as a segment to copy."""
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+from aquifer.storage.v1 import remote_storage_service_pb2 as pb
+from aquifer_core.errors import CorruptSegmentError, InvalidRequestError
+from aquifer_core.formats.checksum import crc32c
+from aquifer_core.segment import LogSegmentData, RemoteLogSegmentMetadata
+from aquifer_rpc import convert
+
+from aquifer_storage.servicer.pieces import MAX_DATA_BYTES
+
+_MAX_SMALL_PARTS_BYTES: Final = 64 << 20
+_REQUIRED: Final = (
+    pb.SEGMENT_PART_OFFSET_INDEX,
+    pb.SEGMENT_PART_TIME_INDEX,
+    pb.SEGMENT_PART_LEADER_EPOCHS,
+    pb.SEGMENT_PART_SEGMENT,
+)
+
+
+class CopyStream:
+    """The messages of one copy: spec, chunks of the parts in order, finish.
+
+    Small parts are read by `receive`; the log's bytes stay in the stream until `chunks` is iterated, which makes this a
+    `LogSource`. Every method raises `InvalidRequestError` for a message out of order or parts that do not match the spec, and
+    `CorruptSegmentError` for a chunk that does not match its CRC.
+    """
+
+    def __init__(self, requests: AsyncIterator[pb.CopyLogSegmentDataRequest]) -> None:
+        self._requests = requests
+        self.size_bytes = 0
+
+    async def receive(self) -> tuple[RemoteLogSegmentMetadata, LogSegmentData]:
+        """Read the spec and all parts but the log."""
+        first = await self._next()
+        if first.WhichOneof("message") != "spec":
+            raise InvalidRequestError("the first message of a copy must be its spec")
+        metadata = convert.segment_metadata_from_pb(first.spec.metadata, "spec.metadata")
+        sizes = _checked_sizes(first.spec)
+        self.size_bytes = sizes.pop(pb.SEGMENT_PART_SEGMENT)
+        parts = {part: await self._part(part, size) for part, size in sizes.items()}
+        return metadata, LogSegmentData(
+            offset_index=parts[pb.SEGMENT_PART_OFFSET_INDEX],
+            time_index=parts[pb.SEGMENT_PART_TIME_INDEX],
+            leader_epochs=parts[pb.SEGMENT_PART_LEADER_EPOCHS],
+            transaction_index=parts.get(pb.SEGMENT_PART_TRANSACTION_INDEX),
+            producer_snapshot=parts.get(pb.SEGMENT_PART_PRODUCER_SNAPSHOT),
+            log_segment=self,
+        )
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Yield the log's bytes, then make sure that the copy was finished."""
+        async for data in self._data(pb.SEGMENT_PART_SEGMENT, self.size_bytes):
+            yield data
+        last = await self._next()
+        if last.WhichOneof("message") != "finish":
+            raise InvalidRequestError(
+                f"the log was announced with {self.size_bytes} bytes, and then a copy must finish"
+            )
+
+    async def _part(self, part: pb.SegmentPart.ValueType, size_bytes: int) -> bytes:
+        return b"".join([data async for data in self._data(part, size_bytes)])
+
+    async def _data(self, part: pb.SegmentPart.ValueType, size_bytes: int) -> AsyncIterator[bytes]:
+        position = 0
+        while position < size_bytes:
+            request = await self._next()
+            data = _checked_chunk(request, part, position, size_bytes)
+            position += len(data)
+            yield data
+
+    async def _next(self) -> pb.CopyLogSegmentDataRequest:
+        try:
+            return await anext(self._requests)
+        except StopAsyncIteration:
+            raise InvalidRequestError("the stream ended without finish") from None
+
+
+def _checked_sizes(spec: pb.CopySpec) -> dict[pb.SegmentPart.ValueType, int]:
+    sizes = {part.part: part.size_bytes for part in spec.parts}
+    if len(sizes) != len(spec.parts) or pb.SEGMENT_PART_UNSPECIFIED in sizes:
+        raise InvalidRequestError("spec.parts names a part twice, or one that is not specified")
+    if not spec.parts or spec.parts[-1].part != pb.SEGMENT_PART_SEGMENT:
+        raise InvalidRequestError("spec.parts must end with the log")
+    missing = [_name(part) for part in _REQUIRED if part not in sizes]
+    if missing:
+        raise InvalidRequestError(f"spec.parts lacks {', '.join(missing)}")
+    if min(sizes.values()) < 0:
+        raise InvalidRequestError("spec.parts has a negative size")
+    small_bytes = sum(sizes.values()) - sizes[pb.SEGMENT_PART_SEGMENT]
+    if small_bytes > _MAX_SMALL_PARTS_BYTES:
+        raise InvalidRequestError(
+            f"the parts besides the log have {small_bytes} bytes, at most {_MAX_SMALL_PARTS_BYTES} are accepted"
+        )
+    return sizes
+
+
+def _checked_chunk(
+    request: pb.CopyLogSegmentDataRequest,
+    part: pb.SegmentPart.ValueType,
+    position: int,
+    size_bytes: int,
+) -> bytes:
+    chunk = request.chunk
+    if request.WhichOneof("message") != "chunk" or chunk.part != part:
+        raise InvalidRequestError(
+            f"{_name(part)} was announced with {size_bytes} bytes, {position} came before another message"
+        )
+    data = chunk.data
+    if chunk.position != position or not 0 < len(data) <= MAX_DATA_BYTES:
+        raise InvalidRequestError(
+            f"{_name(part)}: a chunk of {len(data)} bytes at position {chunk.position}, expected up to "
+            f"{MAX_DATA_BYTES} bytes at position {position}"
+        )
+    if position + len(data) > size_bytes:
+        raise InvalidRequestError(f"{_name(part)} is longer than the {size_bytes} bytes announced")
+    if crc32c(data) != chunk.crc32c:
+        raise CorruptSegmentError(
+            f"{_name(part)}: the chunk at position {position} was damaged on its way",
+            metadata={"position": str(position)},
+        )
+    return data
+
+
+def _name(part: pb.SegmentPart.ValueType) -> str:
+    return pb.SegmentPart.Name(part) if part in pb.SegmentPart.values() else f"part {part}"

@@ -1,0 +1,136 @@
+"""RemoteStorageService: converts, calls, converts back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from aquifer.storage.v1 import remote_storage_service_pb2 as pb
+from aquifer.storage.v1.remote_storage_service_pb2_grpc import RemoteStorageServiceServicer
+from aquifer_core.formats.checksum import crc32c
+from aquifer_rpc import convert
+
+from aquifer_storage import __version__
+from aquifer_storage.domain.options import MAX_SEGMENT_BYTES
+from aquifer_storage.domain.remote_storage import RemoteStorage
+from aquifer_storage.servicer.copy_stream import CopyStream
+from aquifer_storage.servicer.pieces import MAX_DATA_BYTES, pieces
+
+if TYPE_CHECKING:
+    import grpc.aio
+
+    Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class RemoteStorageServicer(RemoteStorageServiceServicer):
+    """Serves a RemoteStorage."""
+
+    def __init__(self, storage: RemoteStorage, *, backend: str, encryption: str = "none") -> None:
+        self._storage = storage
+        self._backend = backend
+        self._encryption = encryption
+
+    async def CopyLogSegmentData(
+        self,
+        request_iterator: AsyncIterator[pb.CopyLogSegmentDataRequest],
+        context: Context,
+    ) -> pb.CopyLogSegmentDataResponse:
+        """Copies a segment while its bytes arrive."""
+        metadata, data = await CopyStream(aiter(request_iterator)).receive()
+        result = await self._storage.copy_log_segment_data(metadata, data)
+        return convert.copy_result_to_pb(result)
+
+    async def FetchLogSegment(
+        self, request: pb.FetchLogSegmentRequest, context: Context
+    ) -> AsyncIterator[pb.FetchLogSegmentResponse]:
+        """Reads a range of positions."""
+        metadata = convert.segment_metadata_from_pb(request.metadata)
+        end = request.end_position if request.HasField("end_position") else None
+        at = request.start_position
+        async with aclosing(self._storage.fetch_log_segment(metadata, at, end)) as found:
+            async for data in found:
+                for position, piece in pieces(at, data):
+                    yield pb.FetchLogSegmentResponse(
+                        position=position, data=piece, crc32c=crc32c(piece)
+                    )
+                at += len(data)
+
+    async def FetchRecords(
+        self, request: pb.FetchRecordsRequest, context: Context
+    ) -> AsyncIterator[pb.FetchRecordsResponse]:
+        """Reads whole record batches."""
+        following = (
+            convert.segment_metadata_from_pb(request.next_segment, "next_segment")
+            if request.HasField("next_segment")
+            else None
+        )
+        async with aclosing(
+            self._storage.fetch_positioned_records(
+                convert.segment_metadata_from_pb(request.metadata),
+                request.fetch_offset,
+                request.max_bytes,
+                min_one_batch=request.min_one_batch,
+                next_segment=following,
+            )
+        ) as found:
+            async for start, data in found:
+                for position, piece in pieces(start, data):
+                    yield pb.FetchRecordsResponse(
+                        position=position, data=piece, crc32c=crc32c(piece)
+                    )
+
+    async def FetchIndex(
+        self, request: pb.FetchIndexRequest, context: Context
+    ) -> AsyncIterator[pb.FetchIndexResponse]:
+        """Reads a whole index."""
+        metadata = convert.segment_metadata_from_pb(request.metadata)
+        index_type = convert.index_type_from_pb(request.index_type)
+        data = await self._storage.fetch_index(metadata, index_type)
+        for position, piece in pieces(0, data):
+            yield pb.FetchIndexResponse(position=position, data=piece, crc32c=crc32c(piece))
+
+    async def DeleteLogSegmentData(
+        self, request: pb.DeleteLogSegmentDataRequest, context: Context
+    ) -> pb.DeleteLogSegmentDataResponse:
+        """Deletes a segment."""
+        metadata = convert.segment_metadata_from_pb(request.metadata)
+        await self._storage.delete_log_segment_data(metadata)
+        return pb.DeleteLogSegmentDataResponse()
+
+    async def DescribeSegment(
+        self, request: pb.DescribeSegmentRequest, context: Context
+    ) -> pb.DescribeSegmentResponse:
+        """Says what the manifest says."""
+        metadata = convert.segment_metadata_from_pb(request.metadata)
+        stored = await self._storage.describe_segment(metadata)
+        return pb.DescribeSegmentResponse(segment=convert.stored_segment_to_pb(stored))
+
+    async def VerifySegment(
+        self, request: pb.VerifySegmentRequest, context: Context
+    ) -> AsyncIterator[pb.VerifySegmentResponse]:
+        """Verifies a segment."""
+        metadata = convert.segment_metadata_from_pb(request.metadata)
+        async for progress in self._storage.verify_segment(metadata):
+            yield convert.verify_progress_to_pb(progress)
+
+    async def ListStoredSegments(
+        self, request: pb.ListStoredSegmentsRequest, context: Context
+    ) -> AsyncIterator[pb.ListStoredSegmentsResponse]:
+        """Lists the segments of the store."""
+        async for stored in self._storage.list_stored_segments(request.prefix):
+            yield pb.ListStoredSegmentsResponse(segment=convert.stored_segment_to_pb(stored))
+
+    async def GetCapabilities(
+        self, request: pb.GetCapabilitiesRequest, context: Context
+    ) -> pb.GetCapabilitiesResponse:
+        """Says what the service can do and how it is set."""
+        return pb.GetCapabilitiesResponse(
+            max_message_data_bytes=MAX_DATA_BYTES,
+            max_segment_bytes=MAX_SEGMENT_BYTES,
+            backend=self._backend,
+            compression=self._storage.codec,
+            encryption=self._encryption,
+            chunk_size_bytes=self._storage.options.chunk_size_bytes,
+            version=__version__,
+        )

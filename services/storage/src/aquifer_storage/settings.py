@@ -1,0 +1,100 @@
+"""Settings of the storage service; variables begin with `AQUIFER_STORAGE_`."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from aquifer_rpc.settings import Group, ServiceSettings
+from pydantic import Field, PositiveFloat, PositiveInt, SecretStr
+
+from aquifer_storage.domain.options import MIB
+
+PREFIX: Final = "AQUIFER_STORAGE_"
+
+
+class Backend(StrEnum):
+    """Kinds of stores."""
+
+    S3 = "s3"
+    FILESYSTEM = "filesystem"
+
+
+class S3Settings(Group):
+    """The S3 store."""
+
+    endpoint: str = "127.0.0.1:9000"
+    """Address as host:port, or as a URL."""
+    bucket: str = "aquifer"
+    """Bucket for the segments."""
+    access_key: str = "aquifer"
+    """Access key id."""
+    secret_key: SecretStr = SecretStr("aquifer-secret")
+    """Secret access key."""
+    region: str = "us-east-1"
+    """Region of the bucket; signatures need it."""
+    secure: bool = False
+    """TLS, also without https:// in the endpoint."""
+    ca_file: Path | None = None
+    """PEM authorities to trust; unset: those of certifi."""
+    create_bucket: bool = True
+    """Creates the bucket when it is missing."""
+    connections: PositiveInt = 16
+    """Most requests at once."""
+    connect_timeout_s: PositiveFloat = 5.0
+    """Longest time to connect."""
+    read_timeout_s: PositiveFloat = 30.0
+    """Longest silence of the store within a request."""
+    retry_timeout_s: PositiveFloat = 20.0
+    """How long a request that the store does not answer is tried again."""
+
+
+class FilesystemSettings(Group):
+    """The store in files."""
+
+    root: Path = Path("/var/lib/aquifer/segments")
+    """Directory of the segments."""
+
+
+class CopySettings(Group):
+    """How segments are copied."""
+
+    chunk_size_bytes: int = Field(default=4 * MIB, ge=1, le=1 << 30)
+    """A chunk ends at the first record batch border at or after it."""
+    part_size_bytes: int = Field(default=32 * MIB, ge=5 * MIB, le=1 << 30)
+    """Size of the parts of a multipart upload; S3 takes none below 5 MiB."""
+    single_put_max_bytes: int = Field(default=64 * MIB, ge=0, le=1 << 30)
+    """Logs up to this go up with one request."""
+    parallel_parts: int = Field(default=4, ge=1, le=64)
+    """Parts of one copy in upload at once."""
+    budget_bytes: PositiveInt = 256 * MIB
+    """Memory of all parts of all copies together."""
+
+
+class ReadSettings(Group):
+    """How segments are read."""
+
+    chunk_cache_bytes: PositiveInt = 256 * MIB
+    """Memory of all chunks, cached or being read."""
+    read_ahead_bytes: int = Field(default=32 * MIB, ge=0)
+    """How far a sequential reader is read ahead; 0 turns that off."""
+    read_size_bytes: PositiveInt = 16 * MIB
+    """A request to the store reads whole chunks up to the first that reaches it."""
+    read_timeout_s: PositiveFloat = 60.0
+    """Longest time of one request for chunks, retries included."""
+
+
+class StorageSettings(ServiceSettings):
+    """Everything that can be set."""
+
+    backend: Backend = Backend.S3
+    """Kind of store."""
+    key_prefix: str = ""
+    """Put before every object key."""
+    s3: S3Settings = S3Settings()
+    """The S3 store."""
+    filesystem: FilesystemSettings = FilesystemSettings()
+    """The store in files."""
+    copying: CopySettings = CopySettings()
+    """Copying."""
+    reading: ReadSettings = ReadSettings()
+    """Reading."""
