@@ -3,12 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
+from typing import TYPE_CHECKING
 
 from aquifer.broker.v1 import broker_log_service_pb2 as pb
-from aquifer.broker.v1.broker_log_service_pb2_grpc import (
-    BrokerLogServiceAsyncStub,
-    BrokerLogServiceStub,
-)
+from aquifer.broker.v1.broker_log_service_pb2_grpc import BrokerLogServiceStub
 from aquifer_core.errors import DeadlineExceededError, InternalError
 from aquifer_core.ids import TopicIdPartition
 from aquifer_core.leader_epoch import LeaderEpochEntry
@@ -19,6 +17,10 @@ from aquifer_rpc.channel import Channel, connect
 from aquifer_rpc.settings import GrpcClientSettings
 
 from aquifer_manager.domain.ports import BrokerLogs, LogDescription, LogQuery, RolledSegment
+
+if TYPE_CHECKING:
+    # Generated stubs declare the asynchronous class for type checkers alone.
+    from aquifer.broker.v1.broker_log_service_pb2_grpc import BrokerLogServiceAsyncStub
 
 __all__ = ["GrpcBrokerConnections", "GrpcBrokerLogs"]
 
