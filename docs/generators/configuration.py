@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import re
 import types
 from collections.abc import Iterator
 from enum import Enum
@@ -57,7 +58,12 @@ def service_settings(name: str) -> tuple[type[ServiceSettings], str]:
         and issubclass(value, ServiceSettings)
         and value.__module__ == module.__name__
     ]
-    return found, module.PREFIX
+    [prefix] = {
+        value
+        for value in vars(module).values()
+        if isinstance(value, str) and re.fullmatch(r"AQUIFER_[A-Z]+_", value)
+    }
+    return found, prefix
 
 
 def variables(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInfo, Any]]:
@@ -165,15 +171,22 @@ def _default(value: Any) -> str:
 def _value(value: Any) -> str:
     if value is None:
         return "unset"
-    if isinstance(value, bool):
-        return f"`{str(value).lower()}`"
-    if isinstance(value, Enum):
-        return f"`{value.value}`"
-    if isinstance(value, tuple | list):
-        return f"`{','.join(str(each) for each in value)}`" if value else "empty"
+    if isinstance(value, SecretStr | SecretBytes):
+        return "for local use only"
     if isinstance(value, int) and value in _LARGEST:
         return f"`{value}` ({_LARGEST[value]})"
-    return f"`{value}`" if str(value) else "empty"
+    text = _plain(value)
+    return f"`{text}`" if text else "empty"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, tuple | list):
+        return ",".join(str(each) for each in value)
+    return str(value)
 
 
 def _broker_row(definition: Definition) -> tuple[str, ...]:
