@@ -4,6 +4,8 @@ import random
 import socket
 from collections.abc import Iterable
 
+from aquifer_core.errors import InvalidConfigurationError
+
 LOOPBACK = "127.0.0.1"
 
 # Below the range from which kernels draw the source ports of outgoing connections (32768 and up on Linux), so that a
@@ -73,6 +75,24 @@ def hold_ports(count: int) -> list[LoopbackPort]:
     except OSError:
         release_all(ports)
         raise
+    return ports
+
+
+def fixed_ports(first: int, count: int) -> list[LoopbackPort]:
+    """Hold `count` ports from `first` upwards.
+
+    Raises:
+        InvalidConfigurationError: one of them is in use.
+    """
+    ports: list[LoopbackPort] = []
+    for number in range(first, first + count):
+        holder = _bind(number)
+        if holder is None:
+            release_all(ports)
+            raise InvalidConfigurationError(
+                f"port {number} on {LOOPBACK} is in use; end what listens there"
+            )
+        ports.append(LoopbackPort(holder))
     return ports
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import struct
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -14,6 +15,9 @@ from minio.error import MinioException
 
 _CONNECT_S = 1.0
 _PROBE_S = 2.0
+# ApiVersions v0 with correlation id 1 and no client id, length first.
+_API_VERSIONS_REQUEST = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+_KAFKA_RESPONSE_HEAD_BYTES = 10
 _PROBE_BYTES = b"aquifer readiness probe"
 
 
@@ -49,6 +53,21 @@ async def tcp_open(host: str, port: int) -> bool:
     except (OSError, TimeoutError):
         return False
     writer.close()
+    return True
+
+
+async def kafka_serving(host: str, port: int) -> bool:
+    """Tell whether a Kafka broker at `host:port` answers ApiVersions, which any client asks first."""
+    try:
+        async with asyncio.timeout(_PROBE_S):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                writer.write(_API_VERSIONS_REQUEST)
+                await reader.readexactly(_KAFKA_RESPONSE_HEAD_BYTES)
+            finally:
+                writer.close()
+    except (OSError, TimeoutError, asyncio.IncompleteReadError):
+        return False
     return True
 
 

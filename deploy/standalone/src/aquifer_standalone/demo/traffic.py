@@ -4,7 +4,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 
 from aquifer_standalone.demo.dataset import Line, timestamp_ms
 from aquifer_standalone.demo.digest import PartitionDigest
@@ -19,10 +26,15 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What was moved, how fast, and what it was."""
+    """What was moved, how fast, and what it was.
+
+    Attributes:
+        cold_bytes: bytes of consumed records that no broker's disk had when consuming began.
+    """
 
     digests: Mapping[int, PartitionDigest]
     seconds: float
+    cold_bytes: int = 0
 
     @property
     def records(self) -> int:
@@ -101,12 +113,20 @@ def _produce_one(producer: Producer, topic: str, partition: int, line: Line, at_
 
 
 def consume(
-    bootstrap: str, topic: str, group: str, until: Mapping[int, int], progress: Progress
+    bootstrap: str,
+    topic: str,
+    group: str,
+    until: Mapping[int, int],
+    *,
+    progress: Progress,
+    cold_below: Mapping[int, int] | None = None,
 ) -> Outcome:
     """Consumes with a new group from offset 0 until every partition has reached its end, and commits.
 
     Args:
         until: partition -> log end offset.
+        progress: told the bytes consumed so far.
+        cold_below: partition -> first offset on a broker's disk; bytes of records below count as cold.
 
     Raises:
         KafkaException: the consumer failed.
@@ -120,46 +140,59 @@ def consume(
             "enable.auto.commit": False,
         }
     )
-    digests = {partition: PartitionDigest() for partition in until}
+    reader = _Reader(until, cold_below or {}, progress)
     started = time.monotonic()
     try:
         consumer.subscribe([topic])
-        _consume_all(consumer, until, digests, progress)
+        reader.read_all(consumer)
         consumer.commit(
             offsets=[TopicPartition(topic, number, end) for number, end in until.items()],
             asynchronous=False,
         )
     finally:
         consumer.close()
-    return Outcome(digests=digests, seconds=time.monotonic() - started)
+    return Outcome(
+        digests=reader.digests, seconds=time.monotonic() - started, cold_bytes=reader.cold_bytes
+    )
 
 
-def _consume_all(
-    consumer: Consumer,
-    until: Mapping[int, int],
-    digests: Mapping[int, PartitionDigest],
-    progress: Progress,
-) -> None:
-    wanted = sum(until.values())
-    seen = moved = 0
-    last_news = time.monotonic()
-    while seen < wanted:
-        messages = consumer.consume(num_messages=10_000, timeout=1.0)
-        if messages:
-            last_news = time.monotonic()
-        elif time.monotonic() - last_news > _IDLE_S:
-            raise TimeoutError(f"{wanted - seen} of {wanted} records did not come")
-        for message in messages:
-            error = message.error()
-            if error is not None:
-                if error.retriable() or error.code() == KafkaError.KAFKA_STORAGE_ERROR:
-                    continue
-                raise KafkaException(error)
-            key, value = message.key(), message.value()
-            partition, offset = message.partition(), message.offset()
-            assert partition is not None  # of a message without error
-            assert offset is not None
-            digests[partition].add(offset, message.timestamp()[1], key, value)
-            moved += len(key or b"") + len(value or b"")
-            seen += 1
-        progress(moved)
+class _Reader:
+    def __init__(
+        self, until: Mapping[int, int], cold_below: Mapping[int, int], progress: Progress
+    ) -> None:
+        self.digests = {partition: PartitionDigest() for partition in until}
+        self.cold_bytes = 0
+        self._wanted = sum(until.values())
+        self._cold_below = cold_below
+        self._progress = progress
+        self._moved = 0
+
+    def read_all(self, consumer: Consumer) -> None:
+        seen = 0
+        last_news = time.monotonic()
+        while seen < self._wanted:
+            messages = consumer.consume(num_messages=10_000, timeout=1.0)
+            if messages:
+                last_news = time.monotonic()
+            elif time.monotonic() - last_news > _IDLE_S:
+                raise TimeoutError(f"{self._wanted - seen} of {self._wanted} records did not come")
+            seen += sum(self._take(message) for message in messages)
+            self._progress(self._moved)
+
+    def _take(self, message: Message) -> bool:
+        """Adds a record; False for a passing error, which librdkafka retries by itself."""
+        error = message.error()
+        if error is not None:
+            if error.retriable() or error.code() == KafkaError.KAFKA_STORAGE_ERROR:
+                return False
+            raise KafkaException(error)
+        partition, offset = message.partition(), message.offset()
+        assert partition is not None  # of a message without error
+        assert offset is not None
+        key, value = message.key(), message.value()
+        self.digests[partition].add(offset, message.timestamp()[1], key, value)
+        size = len(key or b"") + len(value or b"")
+        self._moved += size
+        if offset < self._cold_below.get(partition, 0):
+            self.cold_bytes += size
+        return True
