@@ -9,7 +9,7 @@ from aquifer_broker.log.log_segment import LogSegment
 from aquifer_broker.log.log_state import LogState
 from aquifer_broker.log.log_values import FetchIsolation, LogRead
 
-__all__ = ["read_log"]
+__all__ = ["local_aborted_transactions", "read_log"]
 
 
 async def read_log(
@@ -86,8 +86,21 @@ def _aborted(
     state: LogState, first: LogSegment, fetch_offset: int, position: int, size: int
 ) -> Sequence[AbortedTransaction]:
     upper_bound = first.read_upper_bound(position, size, state.end_of(first))
+    return _collect(state, first.base_offset, fetch_offset, upper_bound)
+
+
+def local_aborted_transactions(
+    state: LogState, fetch_offset: int, upper_bound: int
+) -> Sequence[AbortedTransaction]:
+    """Aborted transactions of a range, as far as local segments know of them."""
+    return _collect(state, state.segments.first.base_offset, fetch_offset, upper_bound)
+
+
+def _collect(
+    state: LogState, from_base_offset: int, fetch_offset: int, upper_bound: int
+) -> Sequence[AbortedTransaction]:
     found: list[AbortedTransaction] = []
-    for segment in state.segments.from_offset(first.base_offset):
+    for segment in state.segments.from_offset(from_base_offset):
         chosen, complete = collect_aborted(
             segment.transaction_index.entries, fetch_offset, upper_bound
         )

@@ -80,6 +80,16 @@ class LogView:
         return self._state.segments.size_bytes
 
     @property
+    def local_only_bytes(self) -> int:
+        """Bytes of the segments that are not known to be remote, the active one included."""
+        highest = self._state.highest_offset_in_remote_storage
+        return sum(
+            segment.size_bytes
+            for segment in self._state.segments.from_offset(highest + 1)
+            if segment.base_offset > highest
+        )
+
+    @property
     def segment_count(self) -> int:
         """Number of local segments, the active one included."""
         return len(self._state.segments)

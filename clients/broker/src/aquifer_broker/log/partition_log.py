@@ -8,6 +8,7 @@ from pathlib import Path
 import structlog
 from aquifer_core.errors import OffsetOutOfRangeError
 from aquifer_core.formats.checksum import Buffer
+from aquifer_core.formats.transaction_index import AbortedTransaction
 from aquifer_core.ids import TopicIdPartition
 from aquifer_core.leader_epoch import LeaderEpochEntry
 from aquifer_core.segment import LogSegmentData
@@ -17,7 +18,7 @@ from aquifer_broker.log.log_append import append_records
 from aquifer_broker.log.log_config import LogConfig
 from aquifer_broker.log.log_flush import flush_log, save_leader_epochs
 from aquifer_broker.log.log_loader import LogCheckpoints, load_log
-from aquifer_broker.log.log_reader import read_log
+from aquifer_broker.log.log_reader import local_aborted_transactions, read_log
 from aquifer_broker.log.log_resources import LogResources
 from aquifer_broker.log.log_roll import roll_log
 from aquifer_broker.log.log_state import LogState
@@ -254,10 +255,23 @@ class PartitionLog(LogView):
         """Forgets producers that were silent for longer; returns how many."""
         return self._state.producers.remove_expired(self._resources.clock.now_ms(), expiration_ms)
 
-    def rolled_segments(self, from_offset: int = 0) -> Sequence[RolledSegment]:
-        """From the segment holding `from_offset` on, without the active one."""
+    def rolled_segments(
+        self, from_offset: int = 0, limit: int | None = None
+    ) -> Sequence[RolledSegment]:
+        """From the segment holding `from_offset` on, without the active one; at most `limit`."""
         with self._guard:
-            return describe_rolled_segments(self._state, from_offset)
+            return describe_rolled_segments(self._state, from_offset, limit)
+
+    def aborted_transactions(
+        self, fetch_offset: int, upper_bound: int
+    ) -> Sequence[AbortedTransaction]:
+        """Aborted transactions that local segments know of, for a read of [fetch_offset, upper_bound) of older segments (K-3.8).
+
+        Raises:
+            CorruptIndexError: A transaction index is damaged.
+        """
+        with self._guard:
+            return local_aborted_transactions(self._state, fetch_offset, upper_bound)
 
     def segment_data(self, base_offset: int) -> AbstractAsyncContextManager[LogSegmentData]:
         """`async with` the parts of a rolled segment; its files stay readable inside.
@@ -265,7 +279,7 @@ class PartitionLog(LogView):
         Raises:
             RemoteResourceNotFoundError: no such rolled segment.
         """
-        return export_segment(self._state, base_offset)
+        return export_segment(self._state, base_offset, self._guard)
 
     async def roll_active(self) -> int:
         """Closes the active segment unless it is empty; returns the active segment's base offset."""

@@ -1,0 +1,134 @@
+"""The remote part of the logs this broker leads, as handlers use it."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from aquifer_core.formats.record_batch import iter_batches
+from aquifer_core.formats.transaction_index import AbortedTransaction
+from aquifer_core.segment import IsolationLevel
+
+from aquifer_broker.handlers.remote_log import RemoteRead, RemoteReadRequest
+from aquifer_broker.log.log_values import FetchIsolation, TimestampAndOffset
+from aquifer_broker.log.partition_log import PartitionLog
+from aquifer_broker.protocol.codec import BufferChain
+from aquifer_broker.tiering.announcer import Announcer
+from aquifer_broker.tiering.fetch_paths import FetchedRecords
+from aquifer_broker.tiering.manager_client import ManagerClient, RemoteFetch
+from aquifer_broker.tiering.remote_reads import RemoteReads
+
+__all__ = ["TieredRemoteLog"]
+
+_FIND_OFFSET_DEADLINE_S: Final = 30.0
+
+
+class TieredRemoteLog:
+    """Implements `handlers.remote_log.RemoteLog`."""
+
+    def __init__(self, manager: ManagerClient, reads: RemoteReads, announcer: Announcer) -> None:
+        self._manager = manager
+        self._reads = reads
+        self._announcer = announcer
+
+    async def read(self, request: RemoteReadRequest) -> RemoteRead:
+        """Reads; when the caller gives up, the read goes on and fills the cache.
+
+        Raises:
+            QuotaExceededError: queue full or quota spent; `retry_after_ms` is the throttle time (SR-9).
+            UnavailableError: manager, metadata or store do not answer.
+            OffsetOutOfRangeError, RemoteResourceNotFoundError: not there, or deleted meanwhile.
+        """
+        log = request.log
+        epochs = log.leader_epochs
+        epoch = epochs.epoch_for_offset(request.fetch_offset)
+        committed = request.isolation is FetchIsolation.TXN_COMMITTED
+        fetched = await self._reads.read(
+            RemoteFetch(
+                topic_id_partition=log.topic_id_partition,
+                leader_epoch=request.leader_epoch if epoch is None else epoch,
+                fetch_offset=request.fetch_offset,
+                max_bytes=request.max_bytes,
+                min_one_batch=request.min_one_batch,
+                isolation=(
+                    IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+                ),
+                lineage=tuple(epochs.as_map().items()),
+            )
+        )
+        if fetched.plan.segment is None:
+            return await _read_behind_hole(request)
+        return RemoteRead(
+            records=_chain(fetched.pieces),
+            aborted_transactions=_aborted(request, fetched) if committed else None,
+        )
+
+    async def offset_for_timestamp(
+        self, log: PartitionLog, timestamp_ms: int
+    ) -> TimestampAndOffset | None:
+        """First remote record at or after a time, below the local log; None: look locally (SR-26)."""
+        return await self._manager.find_offset(
+            log.topic_id_partition,
+            log.leader_epochs.as_map(),
+            timestamp_ms,
+            log_start_offset=log.log_start_offset,
+            local_log_start_offset=log.local_log_start_offset,
+            deadline_s=_FIND_OFFSET_DEADLINE_S,
+        )
+
+    def log_start_raised(self, log: PartitionLog, leader_epoch: int) -> None:
+        """DeleteRecords moved the log start: remote cleaning is scheduled, nothing waits for it (SR-25)."""
+        self._announcer.log_start_raised(log.topic_id_partition, leader_epoch, log.log_start_offset)
+
+
+async def _read_behind_hole(request: RemoteReadRequest) -> RemoteRead:
+    """No remote batch is left at or after the offset: the next one is the first of the local log."""
+    log = request.log
+    read = await log.read(
+        log.local_log_start_offset,
+        request.max_bytes,
+        min_one_batch=request.min_one_batch,
+        isolation=request.isolation,
+    )
+    return RemoteRead(
+        records=_as_bytes(read.records), aborted_transactions=read.aborted_transactions
+    )
+
+
+def _aborted(
+    request: RemoteReadRequest, fetched: FetchedRecords
+) -> Sequence[AbortedTransaction] | None:
+    """What remote segments know, and what only the local segments after them know (K-3.8)."""
+    pairs = dict.fromkeys(fetched.plan.aborted)
+    end = _end_offset(fetched)
+    if end is not None:
+        local = request.log.aborted_transactions(request.fetch_offset, end)
+        pairs.update(dict.fromkeys((each.producer_id, each.first_offset) for each in local))
+    return [
+        AbortedTransaction(
+            producer_id=producer_id,
+            first_offset=first_offset,
+            last_offset=-1,
+            last_stable_offset=-1,
+        )
+        for producer_id, first_offset in pairs
+    ]
+
+
+def _end_offset(fetched: FetchedRecords) -> int | None:
+    """Offset behind the last batch; None without one."""
+    if not fetched.pieces:
+        return None
+    joined = fetched.pieces[0] if len(fetched.pieces) == 1 else b"".join(fetched.pieces)
+    end = None
+    for batch in iter_batches(joined):
+        end = batch.next_offset
+    return end
+
+
+def _chain(pieces: Sequence[bytes | memoryview]) -> bytes | memoryview | BufferChain:
+    if not pieces:
+        return b""
+    return pieces[0] if len(pieces) == 1 else BufferChain(pieces)
+
+
+def _as_bytes(records: bytes | bytearray | memoryview) -> bytes | memoryview:
+    return memoryview(records) if isinstance(records, bytearray) else records
