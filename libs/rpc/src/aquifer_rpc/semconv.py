@@ -66,6 +66,10 @@ OUTCOME: Final = Attribute(
     key="aquifer.outcome", doc="`ok`, or why not: `not_found`, `unavailable`, `refused`, `failed`."
 )
 DIRECTION: Final = Attribute(key="aquifer.direction", doc="`sent` or `received`.")
+TASK: Final = Attribute(
+    key="aquifer.task",
+    doc="Kind of a task: `copy`, `expiration`, `follower`, `partition_deletion`.",
+)
 
 RPC_SYSTEM: Final = Attribute(key="rpc.system", doc="Always `grpc`.")
 RPC_SERVICE: Final = Attribute(key="rpc.service", doc="Full name of the service.")
@@ -161,4 +165,139 @@ OBJECT_STORE_BYTES: Final = Metric(
     kind=InstrumentKind.COUNTER,
     doc="Bytes of objects sent to and received from the object store.",
     attributes=(OBJECT_STORE, DIRECTION),
+)
+COPY_SPAN: Final = Span(
+    name="copy",
+    doc="A run of a partition's copy task.",
+    attributes=(TOPIC, TOPIC_ID, PARTITION, LEADER_EPOCH, ERROR_REASON),
+)
+COPY_SEGMENT_SPAN: Final = Span(
+    name="copy segment",
+    doc="The copy of one segment, from its entry in metadata to its last state.",
+    attributes=(TOPIC, TOPIC_ID, PARTITION, SEGMENT_ID, START_OFFSET, END_OFFSET, ERROR_REASON),
+)
+EXPIRE_SPAN: Final = Span(
+    name="expire",
+    doc="A run of a partition's expiration task.",
+    attributes=(TOPIC, TOPIC_ID, PARTITION, LEADER_EPOCH, ERROR_REASON),
+)
+DELETE_PARTITION_SPAN: Final = Span(
+    name="delete partition",
+    doc="A run of the job that deletes all remote data of a partition.",
+    attributes=(TOPIC, TOPIC_ID, PARTITION, ERROR_REASON),
+)
+SCRUB_SPAN: Final = Span(
+    name="scrub",
+    doc="A comparison of metadata, listing and content of a partition.",
+    attributes=(TOPIC, TOPIC_ID, PARTITION, ERROR_REASON),
+)
+COPY_BYTES: Final = Metric(
+    name="aquifer.remote.copy.bytes",
+    unit="By",
+    kind=InstrumentKind.COUNTER,
+    doc="Bytes of `.log` files copied.",
+    attributes=(TOPIC,),
+)
+COPY_REQUESTS: Final = Metric(
+    name="aquifer.remote.copy.requests",
+    unit="{copy}",
+    kind=InstrumentKind.COUNTER,
+    doc="Copies begun.",
+    attributes=(TOPIC,),
+)
+COPY_ERRORS: Final = Metric(
+    name="aquifer.remote.copy.errors",
+    unit="{run}",
+    kind=InstrumentKind.COUNTER,
+    doc="Copy runs that failed.",
+    attributes=(TOPIC,),
+)
+FETCH_BYTES: Final = Metric(
+    name="aquifer.remote.fetch.bytes",
+    unit="By",
+    kind=InstrumentKind.COUNTER,
+    doc="Record bytes read from remote storage.",
+    attributes=(TOPIC,),
+)
+FETCH_REQUESTS: Final = Metric(
+    name="aquifer.remote.fetch.requests",
+    unit="{fetch}",
+    kind=InstrumentKind.COUNTER,
+    doc="Remote reads asked for, refused ones included.",
+    attributes=(TOPIC,),
+)
+FETCH_ERRORS: Final = Metric(
+    name="aquifer.remote.fetch.errors",
+    unit="{fetch}",
+    kind=InstrumentKind.COUNTER,
+    doc="Remote reads that failed; offsets out of range and refusals do not count.",
+    attributes=(TOPIC,),
+)
+DELETE_BYTES: Final = Metric(
+    name="aquifer.remote.delete.bytes",
+    unit="By",
+    kind=InstrumentKind.COUNTER,
+    doc="Bytes of `.log` files deleted.",
+    attributes=(TOPIC,),
+)
+DELETE_REQUESTS: Final = Metric(
+    name="aquifer.remote.delete.requests",
+    unit="{delete}",
+    kind=InstrumentKind.COUNTER,
+    doc="Segment deletions tried.",
+    attributes=(TOPIC,),
+)
+DELETE_ERRORS: Final = Metric(
+    name="aquifer.remote.delete.errors",
+    unit="{delete}",
+    kind=InstrumentKind.COUNTER,
+    doc="Segment deletions that failed.",
+    attributes=(TOPIC,),
+)
+COPY_LAG_BYTES: Final = Metric(
+    name="aquifer.remote.copy.lag.bytes",
+    unit="By",
+    kind=InstrumentKind.GAUGE,
+    doc="Bytes of rolled segments that are not remote.",
+    attributes=(TOPIC,),
+)
+COPY_LAG_SEGMENTS: Final = Metric(
+    name="aquifer.remote.copy.lag.segments",
+    unit="{segment}",
+    kind=InstrumentKind.GAUGE,
+    doc="Rolled segments that are not remote.",
+    attributes=(TOPIC,),
+)
+COPY_LAG_AGE: Final = Metric(
+    name="aquifer.remote.copy.lag.age",
+    unit="ms",
+    kind=InstrumentKind.GAUGE,
+    doc="Age of the oldest rolled segment that is not remote.",
+    attributes=(TOPIC,),
+)
+TASK_SINCE_SUCCESS: Final = Metric(
+    name="aquifer.task.since_success",
+    unit="ms",
+    kind=InstrumentKind.GAUGE,
+    doc="Longest time that a task of the kind is without success.",
+    attributes=(TASK,),
+)
+TASKS_FAILING: Final = Metric(
+    name="aquifer.task.failing",
+    unit="{task}",
+    kind=InstrumentKind.GAUGE,
+    doc="Tasks whose last run failed.",
+    attributes=(TASK,),
+)
+READER_ACTIVE: Final = Metric(
+    name="aquifer.remote.reader.active",
+    unit="{fetch}",
+    kind=InstrumentKind.GAUGE,
+    doc="Remote reads under way.",
+)
+READER_PENDING: Final = Metric(
+    name="aquifer.remote.reader.pending",
+    unit="{fetch}",
+    kind=InstrumentKind.GAUGE,
+    doc="Remote reads waiting for a reader.",
 )
