@@ -1,5 +1,6 @@
 """Brings the local logs in line with the cluster metadata, and answers who leads what here."""
 
+import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -62,6 +63,7 @@ class HostedPartitions:
         self._dirty: dict[str, None] = {}
         self._deleted: list[TopicInfo] = []
         self._listeners: list[LeadershipListener] = []
+        self._settled = asyncio.Event()
         self.loop = SupervisedLoop(
             "hosted partitions", self._apply, interval_s=_INTERVAL_S, backoff_max_s=_RETRY_S
         )
@@ -112,6 +114,15 @@ class HostedPartitions:
         self._dirty.update(dict.fromkeys(self._view.topics))
         self.loop.wake()
 
+    async def wait_settled(self, timeout_s: float) -> bool:
+        """Waits until the view known now is applied; False: not in time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._settled.wait()
+        except TimeoutError:
+            return False
+        return True
+
     def _why_not(self, topic: str, partition: int) -> ErrorCode:
         known = self._view.topic(topic)
         if known is None or known.partition(partition) is None:
@@ -123,6 +134,7 @@ class HostedPartitions:
         return ErrorCode.not_leader_or_follower
 
     def _changed(self, change: ClusterChange) -> None:
+        self._settled.clear()
         self._dirty.update(dict.fromkeys(topic.name for topic in change.topics))
         self._deleted.extend(change.deleted_topics)
         # A leader that was replaced must stop at once, not when its turn comes.
@@ -157,6 +169,7 @@ class HostedPartitions:
                 await self._apply_topic(topic_now)
             if self._view.topic(name) is topic_now:
                 del self._dirty[name]
+        self._settled.set()
 
     async def _apply_topic(self, topic: TopicInfo) -> None:
         config = effective_log_config(topic.configs, self._defaults)

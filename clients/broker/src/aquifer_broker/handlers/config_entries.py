@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Any, Final
 
-from aquifer_core.formats.record_batch import TimestampType
 
 from aquifer_broker.config.broker_config import BrokerConfig
 from aquifer_broker.config.broker_keys import BROKER_DEFINITIONS
+from aquifer_broker.config.config_text import config_text
 from aquifer_broker.config.definitions import ConfigType, Definition
 from aquifer_broker.config.topic_config import SERVER_SYNONYMS, TOPIC_DEFINITIONS
 
-__all__ = ["broker_entries", "config_text", "topic_entries"]
+__all__ = ["broker_entries", "topic_entries"]
 
 
 class _Source(IntEnum):
@@ -33,26 +33,8 @@ _TYPE_NUMBERS: Final[Mapping[ConfigType, int]] = {
     ConfigType.LIST: 7,
     ConfigType.CLASS: 8,
 }
-_TIMESTAMP_TYPES: Final = {
-    TimestampType.CREATE_TIME: "CreateTime",
-    TimestampType.LOG_APPEND_TIME: "LogAppendTime",
-}
-
 _Layer = tuple[_Source, str, str | None]
 """Source, name there, value."""
-
-
-def config_text(value: Any) -> str | None:
-    """A parsed value as text."""
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, TimestampType):
-        return _TIMESTAMP_TYPES[value]
-    if isinstance(value, tuple | frozenset):
-        return ",".join(sorted(value) if isinstance(value, frozenset) else value)
-    return str(value)
 
 
 def topic_entries(

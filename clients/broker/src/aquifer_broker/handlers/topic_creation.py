@@ -40,7 +40,7 @@ class TopicCreation:
     async def create(
         self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_s: float
     ) -> list[TopicResult]:
-        """Outcomes in the order given; waits a little until this broker has seen the new topics.
+        """Outcomes in the order given; waits a little until this broker has opened what it leads of them.
 
         Raises:
             UnavailableError: the metadata service does not answer.
@@ -113,10 +113,12 @@ class TopicCreation:
 
     async def _await_view(self, results: Sequence[TopicResult], timeout_s: float) -> None:
         made = [each.topic_id for each in results if each.reason is None and each.topic_id]
-        await self._services.view.wait_until(
-            lambda: all(self._services.view.topic_by_id(topic_id) is not None for topic_id in made),
-            min(timeout_s, _VIEW_WAIT_S),
-        )
+        limit_s = min(timeout_s, _VIEW_WAIT_S)
+        view = self._services.view
+        if await view.wait_until(
+            lambda: all(view.topic_by_id(topic_id) is not None for topic_id in made), limit_s
+        ):
+            await self._services.partitions.wait_settled(limit_s)
 
 
 def _automatic_code(result: TopicResult) -> ErrorCode:

@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from aquifer_core.errors import AquiferError
@@ -21,6 +21,8 @@ from aquifer_broker.protocol.entities import millis
 __all__ = ["CreatePartitionsHandler", "CreateTopicsHandler", "DeleteTopicsHandler"]
 
 logger = structlog.get_logger(__name__)
+
+_CREATED_CONFIG: Final = ("name", "value", "read_only", "config_source", "is_sensitive")
 
 
 class CreateTopicsHandler:
@@ -68,7 +70,10 @@ class CreateTopicsHandler:
             "error_message": None,
             "num_partitions": partitions,
             "replication_factor": replicas,
-            "configs": topic_entries(self._services.config, topic.configs),
+            "configs": [
+                {name: entry[name] for name in _CREATED_CONFIG}
+                for entry in topic_entries(self._services.config, topic.configs)
+            ],
         }
 
 
