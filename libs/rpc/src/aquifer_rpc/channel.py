@@ -10,6 +10,7 @@ import grpc.aio
 from aquifer_rpc.calls import Method
 from aquifer_rpc.credentials import client_credentials
 from aquifer_rpc.endpoints import Endpoint, Endpoints
+from aquifer_rpc.flow_control import window_options
 from aquifer_rpc.retry import RetryPolicy
 from aquifer_rpc.settings import GrpcClientSettings
 
@@ -127,6 +128,7 @@ def _options(settings: GrpcClientSettings) -> list[tuple[str, Any]]:
     options: list[tuple[str, Any]] = [
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.max_send_message_length", settings.max_message_bytes),
+        *window_options(settings.stream_window_bytes),
         ("grpc.keepalive_time_ms", int(settings.keepalive_time_s * 1000)),
         ("grpc.keepalive_timeout_ms", int(settings.keepalive_timeout_s * 1000)),
         ("grpc.keepalive_permit_without_calls", 1),

@@ -15,6 +15,7 @@ from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from aquifer_rpc.credentials import server_credentials
+from aquifer_rpc.flow_control import window_options
 from aquifer_rpc.health import Probe, Readiness
 from aquifer_rpc.interceptors import ServingInterceptor
 from aquifer_rpc.settings import GrpcServerSettings
@@ -203,6 +204,7 @@ def _options(settings: GrpcServerSettings) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.max_send_message_length", settings.max_message_bytes),
+        *window_options(settings.stream_window_bytes),
         ("grpc.keepalive_time_ms", int(settings.keepalive_time_s * 1000)),
         ("grpc.keepalive_timeout_ms", int(settings.keepalive_timeout_s * 1000)),
         ("grpc.keepalive_permit_without_calls", 1),

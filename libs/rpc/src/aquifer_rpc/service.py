@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn, TypeVar
 import structlog
 from aquifer_core.errors import InvalidConfigurationError
 
+from aquifer_rpc.allocator import keep_freed_memory
 from aquifer_rpc.environment import load_settings
 from aquifer_rpc.log_setup import configure_logging, log_unhandled
 from aquifer_rpc.settings import ServiceSettings
@@ -46,6 +47,7 @@ def run_service(
         sys.exit(_answer(name, prefix, arguments))
     try:
         settings = load_settings(settings_type, prefix)
+        keep_freed_memory()
         configure_logging(settings.log, name)
         with telemetry(settings.telemetry, name):
             _run(serve(settings))

@@ -68,6 +68,8 @@ class GrpcServerSettings(Group):
     """Unset: plaintext."""
     max_message_bytes: PositiveInt = 4 * MEBIBYTE
     """Largest message received or sent."""
+    stream_window_bytes: PositiveInt = 2 * MEBIBYTE
+    """Bytes that one stream may have under way before its reader takes them; more only helps over long distances."""
     max_rpc_s: PositiveFloat = 60.0
     """Deadline of RPCs whose caller gave none; declared watch streams have none."""
     deadline_reserve_s: float = Field(default=0.05, ge=0)
@@ -103,6 +105,8 @@ class GrpcClientSettings(Group):
     """Unset: plaintext."""
     max_message_bytes: PositiveInt = 4 * MEBIBYTE
     """Largest message received or sent."""
+    stream_window_bytes: PositiveInt = 2 * MEBIBYTE
+    """Bytes that one stream may have under way before its reader takes them; more only helps over long distances."""
     deadline_s: PositiveFloat = 30.0
     """Deadline of calls that do not give one; a whole call, retries included."""
     keepalive_time_s: PositiveFloat = 20.0
@@ -176,6 +180,8 @@ class ServiceSettings(BaseSettings):
         frozen=True,
         extra="forbid",
         env_nested_delimiter=NESTED_DELIMITER,
+        # A variable of a group changes that field only; the group's other defaults stay what the service chose.
+        nested_model_default_partial_update=True,
         use_attribute_docstrings=True,
     )
 
