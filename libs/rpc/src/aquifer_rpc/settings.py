@@ -68,7 +68,7 @@ class GrpcServerSettings(Group):
     """Unset: plaintext."""
     max_message_bytes: PositiveInt = 4 * MEBIBYTE
     """Largest message received or sent."""
-    stream_window_bytes: PositiveInt = 2 * MEBIBYTE
+    stream_window_bytes: PositiveInt = 4 * MEBIBYTE
     """Bytes that one stream may have under way before its reader takes them; more only helps over long distances."""
     max_rpc_s: PositiveFloat = 60.0
     """Deadline of RPCs whose caller gave none; declared watch streams have none."""
@@ -105,7 +105,7 @@ class GrpcClientSettings(Group):
     """Unset: plaintext."""
     max_message_bytes: PositiveInt = 4 * MEBIBYTE
     """Largest message received or sent."""
-    stream_window_bytes: PositiveInt = 2 * MEBIBYTE
+    stream_window_bytes: PositiveInt = 4 * MEBIBYTE
     """Bytes that one stream may have under way before its reader takes them; more only helps over long distances."""
     deadline_s: PositiveFloat = 30.0
     """Deadline of calls that do not give one; a whole call, retries included."""
