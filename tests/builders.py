@@ -165,3 +165,25 @@ def _time_entries(log: bytes, start_offset: int, interval_bytes: int = 4096) -> 
             yield time_index.encode_entry(batch.max_timestamp_ms, batch.last_offset - start_offset)
             since = 0
         since += batch.size_bytes
+
+
+def remote_segment(
+    partition: TopicIdPartition,
+    start_offset: int,
+    end_offset: int,
+    leader_epochs: dict[int, int] | None = None,
+    **fields: Any,
+) -> RemoteLogSegmentMetadata:
+    """Make metadata of a new segment in COPY_SEGMENT_STARTED, by default all in leader epoch 0."""
+    defaults: dict[str, Any] = {
+        "segment_id": RemoteLogSegmentId.generate(partition),
+        "start_offset": start_offset,
+        "end_offset": end_offset,
+        "broker_id": 1,
+        "max_timestamp_ms": BASE_TIMESTAMP_MS + end_offset,
+        "event_timestamp_ms": BASE_TIMESTAMP_MS + end_offset,
+        "segment_size_bytes": 1024,
+        "segment_leader_epochs": leader_epochs or {0: start_offset},
+        "txn_index_empty": True,
+    }
+    return RemoteLogSegmentMetadata(**(defaults | fields))

@@ -7,6 +7,9 @@ import structlog
 from aquifer.metadata.v1.cluster_metadata_service_pb2_grpc import (
     add_ClusterMetadataServiceServicer_to_server,
 )
+from aquifer.metadata.v1.remote_log_metadata_service_pb2_grpc import (
+    add_RemoteLogMetadataServiceServicer_to_server,
+)
 from aquifer_core.clock import SystemClock
 from aquifer_rpc.server import GrpcServer
 from aquifer_rpc.supervised import SupervisedLoop
@@ -22,11 +25,15 @@ from aquifer_metadata.adapters.postgres.cluster_topics import SqlTopicStore, Top
 from aquifer_metadata.adapters.postgres.cluster_transactions import SqlTransactionStore
 from aquifer_metadata.adapters.postgres.cluster_watch import SqlClusterWatch
 from aquifer_metadata.adapters.postgres.database import Database, DatabaseOptions
+from aquifer_metadata.adapters.postgres.remote_log_metadata_manager import (
+    SqlRemoteLogMetadataManager,
+)
 from aquifer_metadata.adapters.postgres.schema import check_schema, migrate
 from aquifer_metadata.adapters.postgres.tracing import trace_statements
 from aquifer_metadata.cluster_metadata_servicer import ClusterMetadataServicer, ClusterStores
 from aquifer_metadata.domain.lease_expiry import LeaseWatchman
 from aquifer_metadata.domain.ports import BrokerStore
+from aquifer_metadata.remote_log_metadata_servicer import RemoteLogMetadataServicer
 from aquifer_metadata.settings import MetadataSettings
 
 logger = structlog.get_logger(__name__)
@@ -68,7 +75,18 @@ async def running_server(settings: MetadataSettings) -> AsyncIterator[GrpcServer
             endless_methods=_ENDLESS_METHODS,
         )
         server.add(add_ClusterMetadataServiceServicer_to_server, ClusterMetadataServicer(stores))
+        manager = _remote_log_manager(settings, database, signal)
+        server.add(
+            add_RemoteLogMetadataServiceServicer_to_server, RemoteLogMetadataServicer(manager)
+        )
         await stack.enter_async_context(_lease_loop(settings, stores.brokers))
+        await stack.enter_async_context(
+            SupervisedLoop(
+                "forgetting of deleted partitions",
+                manager.forgetting.forget_left_over,
+                interval_s=settings.remote_log.forget_interval_s,
+            )
+        )
         yield await stack.enter_async_context(server)
 
 
@@ -107,6 +125,21 @@ def _cluster_stores(
             poll_s=cluster.watch_poll_s,
             heartbeat_s=cluster.watch_heartbeat_s,
         ),
+    )
+
+
+def _remote_log_manager(
+    settings: MetadataSettings, database: Database, signal: ChangeSignal
+) -> SqlRemoteLogMetadataManager:
+    remote_log = settings.remote_log
+    return SqlRemoteLogMetadataManager(
+        database,
+        signal,
+        clock=SystemClock(),
+        trace_id=current_trace_id,
+        page_size=remote_log.page_size,
+        watch_poll_s=remote_log.watch_poll_s,
+        forget_batch=remote_log.forget_batch,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Self
 
 import psycopg
 import structlog
+from aquifer_core.ids import TopicIdPartition
 from aquifer_rpc.supervised import SupervisedLoop
 from psycopg import sql
 
@@ -21,11 +22,16 @@ from aquifer_metadata.adapters.postgres.database import Database, connect_argume
 logger = structlog.get_logger(__name__)
 
 CLUSTER = "cluster"
-"""Key of changes of the cluster metadata; a partition's key is `<topic id>:<partition>`."""
+"""Key of changes of the cluster metadata."""
 
 _CHANNEL = "aquifer_metadata_change"
 _MAX_PAYLOAD_BYTES = 7900
 _ANY = "*"
+
+
+def partition_signal(tip: TopicIdPartition) -> str:
+    """Key of changes of a partition's remote segments."""
+    return f"{tip.topic_id}:{tip.partition}"
 
 
 class ChangeSignal:

@@ -68,6 +68,7 @@ remote_log_segment_epoch = Table(
     Column("start_offset", BigInteger, primary_key=True, autoincrement=False),
     Column("segment_id", Uuid, primary_key=True),
     Column("end_offset", BigInteger, nullable=False),
+    Column("txn_index_empty", Boolean, nullable=False),
     Column("referenced", Boolean, nullable=False),
     Column("finished_version", BigInteger),
 )
@@ -79,6 +80,7 @@ Index(
     remote_log_segment_epoch.c.start_offset,
     unique=True,
     postgresql_where=remote_log_segment_epoch.c.referenced,
+    postgresql_include=["end_offset", "segment_id"],
 )
 
 remote_log_epoch = Table(

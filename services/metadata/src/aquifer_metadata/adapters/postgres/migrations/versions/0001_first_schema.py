@@ -135,6 +135,7 @@ def upgrade() -> None:
         sa.Column("start_offset", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("segment_id", sa.Uuid(), nullable=False),
         sa.Column("end_offset", sa.BigInteger(), nullable=False),
+        sa.Column("txn_index_empty", sa.Boolean(), nullable=False),
         sa.Column("referenced", sa.Boolean(), nullable=False),
         sa.Column("finished_version", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint(
@@ -146,7 +147,8 @@ def upgrade() -> None:
         "remote_log_segment_epoch",
         ["topic_id", "partition", "leader_epoch", "start_offset"],
         unique=True,
-        postgresql_where="referenced",
+        postgresql_where=sa.text("referenced"),
+        postgresql_include=["end_offset", "segment_id"],
     )
     op.create_table(
         "remote_log_segment_event",

@@ -1,0 +1,177 @@
+"""The RemoteLogMetadataManager on PostgreSQL."""
+
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+
+from aquifer_core.errors import UnavailableError
+from aquifer_core.ids import RemoteLogSegmentId, TopicIdPartition
+from aquifer_core.ports import (
+    Clock,
+    PartitionChange,
+    RemoteLogMetadataManager,
+    RetentionPlan,
+    RetentionPolicy,
+    SegmentEvent,
+)
+from aquifer_core.retention import plan_retention
+from aquifer_core.segment import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemotePartitionDeleteMetadata,
+)
+from aquifer_core.state import RemotePartitionDeleteState
+
+from aquifer_metadata.adapters.postgres.change_signal import ChangeSignal
+from aquifer_metadata.adapters.postgres.database import Database
+from aquifer_metadata.adapters.postgres.remote_log_forgetting import RemoteLogForgetting
+from aquifer_metadata.adapters.postgres.remote_log_reads import RemoteLogReads
+from aquifer_metadata.adapters.postgres.remote_log_watch import RemoteLogWatch
+from aquifer_metadata.adapters.postgres.remote_log_writes import RemoteLogWrites
+
+
+class SqlRemoteLogMetadataManager(RemoteLogMetadataManager):
+    """Facts about remote segments in PostgreSQL; nothing is kept in the process.
+
+    Any number of processes may stand on one database. The database and the signal are the caller's to close.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        signal: ChangeSignal,
+        *,
+        clock: Clock,
+        trace_id: Callable[[], str],
+        page_size: int = 500,
+        watch_poll_s: float = 1.0,
+        forget_batch: int = 1000,
+    ) -> None:
+        """Prepares the manager.
+
+        Args:
+            database: with the schema of this service.
+            signal: wakes watches, here and in other processes.
+            clock: of the history.
+            trace_id: trace of the work at hand, for the history; empty for none.
+            page_size: segments read at once.
+            watch_poll_s: how often watches look for changes nobody notified them of.
+            forget_batch: segments forgotten in one transaction.
+        """
+        self._database = database
+        self._reads = RemoteLogReads(database, page_size=page_size)
+        self._writes = RemoteLogWrites(database, signal, clock, trace_id)
+        self._watch = RemoteLogWatch(database, signal, poll_s=watch_poll_s, page_size=page_size)
+        self.forgetting = RemoteLogForgetting(database, clock, batch_size=forget_batch)
+
+    async def configure(self, configs: Mapping[str, str]) -> None:
+        """Needs no properties: the database is given."""
+
+    async def add_remote_log_segment_metadata(
+        self, metadata: RemoteLogSegmentMetadata, *, leader_epoch: int | None = None
+    ) -> None:
+        """See `RemoteLogMetadataManager`."""
+        await self._writes.add(metadata, leader_epoch)
+
+    async def update_remote_log_segment_metadata(
+        self, update: RemoteLogSegmentMetadataUpdate, *, leader_epoch: int | None = None
+    ) -> None:
+        """See `RemoteLogMetadataManager`."""
+        await self._writes.update(update, leader_epoch)
+
+    async def remote_log_segment_metadata(
+        self, topic_id_partition: TopicIdPartition, leader_epoch: int, offset: int
+    ) -> RemoteLogSegmentMetadata | None:
+        """See `RemoteLogMetadataManager`."""
+        return await self._reads.lookup(topic_id_partition, leader_epoch, offset)
+
+    async def highest_offset_for_epoch(
+        self, topic_id_partition: TopicIdPartition, leader_epoch: int
+    ) -> int | None:
+        """See `RemoteLogMetadataManager`."""
+        return await self._reads.highest_offset(topic_id_partition, leader_epoch)
+
+    async def put_remote_partition_delete_metadata(
+        self, metadata: RemotePartitionDeleteMetadata
+    ) -> None:
+        """See `RemoteLogMetadataManager`; with FINISHED returns when the rows are gone, and a repeat goes on."""
+        await self._writes.move_deletion(metadata)
+        if metadata.state is RemotePartitionDeleteState.DELETE_PARTITION_FINISHED:
+            await self.forgetting.forget(metadata.topic_id_partition)
+
+    def list_remote_log_segments(
+        self, topic_id_partition: TopicIdPartition, leader_epoch: int | None = None
+    ) -> AsyncIterator[RemoteLogSegmentMetadata]:
+        """See `RemoteLogMetadataManager`."""
+        return self._reads.segments(topic_id_partition, leader_epoch)
+
+    async def remote_log_size(self, topic_id_partition: TopicIdPartition, leader_epoch: int) -> int:
+        """See `RemoteLogMetadataManager`."""
+        return await self._reads.size(topic_id_partition, leader_epoch)
+
+    async def next_segment_with_txn_index(
+        self, topic_id_partition: TopicIdPartition, leader_epoch: int, offset: int
+    ) -> RemoteLogSegmentMetadata | None:
+        """See `RemoteLogMetadataManager`."""
+        return await self._reads.next_with_txn_index(topic_id_partition, leader_epoch, offset)
+
+    async def find_segment_for_timestamp(
+        self,
+        topic_id_partition: TopicIdPartition,
+        lineage: Mapping[int, int],
+        timestamp_ms: int,
+        min_end_offset: int = 0,
+    ) -> RemoteLogSegmentMetadata | None:
+        """See `RemoteLogMetadataManager`."""
+        return await self._reads.by_timestamp(
+            topic_id_partition, lineage, timestamp_ms, min_end_offset
+        )
+
+    async def list_retention_candidates(
+        self,
+        topic_id_partition: TopicIdPartition,
+        lineage: Mapping[int, int],
+        policy: RetentionPolicy,
+        now_ms: int,
+    ) -> RetentionPlan:
+        """See `RemoteLogMetadataManager`."""
+        segments = [segment async for segment in self._reads.segments(topic_id_partition)]
+        return plan_retention(segments, lineage, policy, now_ms)
+
+    async def earliest_log_offset(self, topic_id_partition: TopicIdPartition) -> int | None:
+        """See `RemoteLogMetadataManager`."""
+        return await self._reads.earliest_log_offset(topic_id_partition)
+
+    async def update_earliest_log_offset(
+        self, topic_id_partition: TopicIdPartition, offset: int, leader_epoch: int
+    ) -> None:
+        """See `RemoteLogMetadataManager`."""
+        await self._writes.raise_earliest(topic_id_partition, offset, leader_epoch)
+
+    async def on_partition_leadership_changes(
+        self, leaders: Mapping[TopicIdPartition, int], followers: Collection[TopicIdPartition]
+    ) -> None:
+        """See `RemoteLogMetadataManager`; followers need nothing here."""
+        await self._writes.see_leaders(leaders)
+
+    async def on_stop_partitions(self, partitions: Collection[TopicIdPartition]) -> None:
+        """Changes nothing: facts stay."""
+
+    async def is_ready(self, topic_id_partition: TopicIdPartition) -> bool:
+        """Whether PostgreSQL answers: one round trip, whatever the number of segments."""
+        try:
+            await self._database.ping()
+        except UnavailableError:
+            return False
+        return True
+
+    def watch_partition(
+        self, topic_id_partition: TopicIdPartition, from_version: int = 0
+    ) -> AsyncIterator[PartitionChange]:
+        """See `RemoteLogMetadataManager`."""
+        return self._watch.changes(topic_id_partition, from_version)
+
+    async def segment_history(self, segment_id: RemoteLogSegmentId) -> list[SegmentEvent]:
+        """See `RemoteLogMetadataManager`."""
+        return await self._reads.history(segment_id)
+
+    async def close(self) -> None:
+        """Nothing of its own to release."""

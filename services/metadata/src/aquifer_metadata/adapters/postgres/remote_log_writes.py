@@ -1,0 +1,331 @@
+"""Changes of remote segments. Those of one partition follow one another: each transaction begins by taking the partition's row."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from aquifer_core import segment_lifecycle as lifecycle
+from aquifer_core.ids import KafkaUuid, RemoteLogSegmentId, TopicIdPartition
+from aquifer_core.ports import Clock
+from aquifer_core.segment import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemotePartitionDeleteMetadata,
+)
+from aquifer_core.state import RemoteLogSegmentState, RemotePartitionDeleteState
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from aquifer_metadata.adapters.postgres import remote_log_references
+from aquifer_metadata.adapters.postgres.change_signal import ChangeSignal, partition_signal
+from aquifer_metadata.adapters.postgres.database import Database
+from aquifer_metadata.adapters.postgres.remote_log_rows import (
+    SEGMENT_COLUMNS,
+    Columns,
+    partition_key,
+    segment_from_row,
+    segment_uuid,
+    segment_values,
+)
+
+_State = RemoteLogSegmentState
+_FORGOTTEN = RemotePartitionDeleteState.DELETE_PARTITION_FINISHED
+_NO_EPOCH = -1
+
+_TAKE_PARTITION = text("""
+INSERT INTO remote_log_partition AS p (topic_id, partition, topic, highest_leader_epoch, version)
+VALUES (:topic_id, :partition, :topic, :leader_epoch, 1)
+ON CONFLICT (topic_id, partition) DO UPDATE
+SET version = p.version + 1, highest_leader_epoch = greatest(p.highest_leader_epoch, excluded.highest_leader_epoch)
+RETURNING p.version, p.delete_state, p.highest_leader_epoch, p.earliest_log_offset
+""")
+
+_ADD = text("""
+WITH added AS (
+  INSERT INTO remote_log_segment (segment_id, topic_id, partition, start_offset, end_offset, broker_id,
+    max_timestamp_ms, event_timestamp_ms, segment_size_bytes, state, leader_epochs, leader_epoch_offsets,
+    custom_metadata, txn_index_empty, writer_leader_epoch, version, created_at_ms, updated_at_ms)
+  SELECT :segment_id, :topic_id, :partition, :start_offset, :end_offset, :broker_id,
+    :max_timestamp_ms, :event_timestamp_ms, :segment_size_bytes, :state, CAST(:epochs AS int[]),
+    CAST(:epoch_starts AS bigint[]), CAST(:custom_metadata AS bytea), :txn_index_empty, CAST(:writer_leader_epoch AS int),
+    :version, :now_ms, :now_ms
+  WHERE NOT EXISTS (SELECT FROM remote_log_segment_event WHERE segment_id = :segment_id)
+  ON CONFLICT (segment_id) DO NOTHING
+  RETURNING segment_id),
+epochs AS (
+  INSERT INTO remote_log_segment_epoch (topic_id, partition, leader_epoch, start_offset, segment_id, end_offset,
+    txn_index_empty, referenced)
+  SELECT :topic_id, :partition, r.leader_epoch, r.start_offset, added.segment_id, r.end_offset, :txn_index_empty, false
+  FROM added, unnest(CAST(:epochs AS int[]), CAST(:epoch_starts AS bigint[]), CAST(:epoch_ends AS bigint[]))
+    AS r (leader_epoch, start_offset, end_offset)),
+logged AS (
+  INSERT INTO remote_log_segment_event (topic_id, partition, version, timestamp_ms, segment_id, from_state, to_state,
+    broker_id, event_timestamp_ms, custom_metadata, leader_epoch, reason, trace_id)
+  SELECT :topic_id, :partition, :version, :now_ms, added.segment_id, NULL, :state, :broker_id, :event_timestamp_ms,
+    CAST(:custom_metadata AS bytea), CAST(:writer_leader_epoch AS int), :reason, :trace_id
+  FROM added)
+SELECT count(*) FROM added
+""")
+
+_FIND = text(f"SELECT {SEGMENT_COLUMNS} FROM remote_log_segment s WHERE s.segment_id = :segment_id")
+
+_LAST_EVENT = text("""
+SELECT topic_id, partition, to_state FROM remote_log_segment_event
+WHERE segment_id = :segment_id ORDER BY sequence DESC LIMIT 1
+""")
+
+_UPDATE = text("""
+WITH updated AS (
+  UPDATE remote_log_segment SET state = :state, broker_id = :broker_id, event_timestamp_ms = :event_timestamp_ms,
+    custom_metadata = CAST(:custom_metadata AS bytea), version = :version, updated_at_ms = :now_ms,
+    writer_leader_epoch = coalesce(CAST(:writer_leader_epoch AS int), writer_leader_epoch)
+  WHERE segment_id = :segment_id)
+INSERT INTO remote_log_segment_event (topic_id, partition, version, timestamp_ms, segment_id, from_state, to_state,
+  broker_id, event_timestamp_ms, custom_metadata, leader_epoch, reason, trace_id)
+VALUES (:topic_id, :partition, :version, :now_ms, :segment_id, :from_state, :state, :broker_id, :event_timestamp_ms,
+  CAST(:custom_metadata AS bytea), CAST(:writer_leader_epoch AS int), :reason, :trace_id)
+""")
+
+_REMOVE = text("""
+WITH removed AS (
+  DELETE FROM remote_log_segment s WHERE s.segment_id = :segment_id
+  RETURNING to_jsonb(s) - 'custom_metadata' AS gone),
+epochs AS (
+  DELETE FROM remote_log_segment_epoch
+  WHERE topic_id = :topic_id AND partition = :partition AND leader_epoch = ANY(CAST(:epochs AS int[]))
+    AND start_offset = ANY(CAST(:epoch_starts AS bigint[])) AND segment_id = :segment_id)
+INSERT INTO remote_log_segment_event (topic_id, partition, version, timestamp_ms, segment_id, from_state, to_state,
+  broker_id, event_timestamp_ms, custom_metadata, leader_epoch, reason, trace_id, gone_segment)
+SELECT :topic_id, :partition, :version, :now_ms, :segment_id, :from_state, :state, :broker_id, :event_timestamp_ms,
+  CAST(:custom_metadata AS bytea), CAST(:writer_leader_epoch AS int), :reason, :trace_id, removed.gone
+FROM removed
+""")
+
+_MOVE_DELETION = text("""
+WITH moved AS (
+  UPDATE remote_log_partition SET delete_state = :delete_state WHERE topic_id = :topic_id AND partition = :partition)
+INSERT INTO remote_log_segment_event (topic_id, partition, version, timestamp_ms, broker_id, event_timestamp_ms, reason,
+  trace_id, delete_state)
+VALUES (:topic_id, :partition, :version, :now_ms, :broker_id, :event_timestamp_ms, '', :trace_id, :delete_state)
+""")
+
+_MOVE_EARLIEST = text("""
+WITH moved AS (
+  UPDATE remote_log_partition SET earliest_log_offset = :offset WHERE topic_id = :topic_id AND partition = :partition)
+INSERT INTO remote_log_segment_event (topic_id, partition, version, timestamp_ms, leader_epoch, reason, trace_id,
+  earliest_log_offset)
+VALUES (:topic_id, :partition, :version, :now_ms, :leader_epoch, '', :trace_id, :offset)
+""")
+
+_SEE_LEADERS = text("""
+INSERT INTO remote_log_partition AS p (topic_id, partition, topic, highest_leader_epoch, version)
+VALUES (:topic_id, :partition, :topic, :leader_epoch, 0)
+ON CONFLICT (topic_id, partition) DO UPDATE SET highest_leader_epoch = excluded.highest_leader_epoch
+WHERE p.highest_leader_epoch < excluded.highest_leader_epoch
+""")
+
+
+class _Unchanged(Exception):  # noqa: N818 - not an error: rolls back what was only taken
+    """The write says what is known already."""
+
+
+class RemoteLogWrites:
+    """The writing half of the metadata of remote segments."""
+
+    def __init__(
+        self, database: Database, signal: ChangeSignal, clock: Clock, trace_id: Callable[[], str]
+    ) -> None:
+        self._database = database
+        self._signal = signal
+        self._clock = clock
+        self._trace_id = trace_id
+
+    async def add(self, metadata: RemoteLogSegmentMetadata, leader_epoch: int | None) -> None:
+        """See `RemoteLogMetadataManager.add_remote_log_segment_metadata`."""
+        tip = metadata.topic_id_partition
+        lifecycle.check_new_segment(metadata)
+        values = segment_values(metadata) | self._origin(leader_epoch) | {"reason": "copy started"}
+
+        async def work(connection: AsyncConnection) -> None:
+            partition = await _take(connection, tip, leader_epoch)
+            lifecycle.check_partition_accepts_segments(tip, _delete_state(partition))
+            added = await connection.scalar(_ADD, values | {"version": partition["version"]})
+            if not added:
+                await _check_known(connection, metadata)
+                raise _Unchanged
+
+        await self._write(tip, work)
+
+    async def update(
+        self, update: RemoteLogSegmentMetadataUpdate, leader_epoch: int | None
+    ) -> None:
+        """See `RemoteLogMetadataManager.update_remote_log_segment_metadata`."""
+        segment_id = update.segment_id
+        tip = segment_id.topic_id_partition
+        lifecycle.check_update_target(update)
+        origin = self._origin(leader_epoch) | {"reason": update.reason}
+
+        async def work(connection: AsyncConnection) -> None:
+            partition = await _take(connection, tip, leader_epoch)
+            before = await _find(connection, segment_id)
+            if before is None:
+                last = await _last_state(connection, segment_id, tip)
+                lifecycle.check_update_of_unknown(update, last)
+                raise _Unchanged
+            lifecycle.check_transition(segment_id, before.state, update.state)
+            after = before.with_update(update)
+            if after == before:
+                raise _Unchanged
+            values = (
+                segment_values(after)
+                | origin
+                | {"from_state": int(before.state), "version": partition["version"]}
+            )
+            await _apply(connection, before.state, after.state, values)
+
+        await self._write(tip, work)
+
+    async def move_deletion(self, metadata: RemotePartitionDeleteMetadata) -> None:
+        """Records a step of a partition's deletion."""
+        tip = metadata.topic_id_partition
+        values = partition_key(tip).values | {
+            "delete_state": int(metadata.state),
+            "broker_id": metadata.broker_id,
+            "event_timestamp_ms": metadata.event_timestamp_ms,
+            **self._origin(None),
+        }
+
+        async def work(connection: AsyncConnection) -> None:
+            partition = await _take(connection, tip, None)
+            before = _delete_state(partition)
+            lifecycle.check_partition_delete_transition(tip, before, metadata.state)
+            if before is metadata.state:
+                raise _Unchanged
+            await connection.execute(_MOVE_DELETION, values | {"version": partition["version"]})
+
+        await self._write(tip, work)
+
+    async def raise_earliest(self, tip: TopicIdPartition, offset: int, leader_epoch: int) -> None:
+        """See `RemoteLogMetadataManager.update_earliest_log_offset`."""
+        values = partition_key(tip).values | {
+            "offset": offset,
+            "leader_epoch": leader_epoch,
+            **self._origin(leader_epoch),
+        }
+
+        async def work(connection: AsyncConnection) -> None:
+            partition = await _take(connection, tip, leader_epoch)
+            current = partition["earliest_log_offset"]
+            forgotten = _delete_state(partition) is _FORGOTTEN
+            if forgotten or (current is not None and offset <= current):
+                raise _Unchanged
+            await connection.execute(_MOVE_EARLIEST, values | {"version": partition["version"]})
+
+        await self._write(tip, work)
+
+    async def see_leaders(self, leaders: Mapping[TopicIdPartition, int]) -> None:
+        """Fences older leaders; in one order, so that two callers cannot lock each other out."""
+        rows = [
+            {**partition_key(tip).values, "topic": tip.topic, "leader_epoch": leaders[tip]}
+            for tip in sorted(leaders)
+        ]
+
+        async def work(connection: AsyncConnection) -> None:
+            await connection.execute(_SEE_LEADERS, rows)
+
+        if rows:
+            await self._database.write(work)
+
+    async def _write(self, tip: TopicIdPartition, work: Callable[[AsyncConnection], Any]) -> None:
+        try:
+            await self._database.write(work)
+        except _Unchanged:
+            return
+        self._signal.changed(partition_signal(tip))
+
+    def _origin(self, leader_epoch: int | None) -> dict[str, Any]:
+        return {
+            "writer_leader_epoch": leader_epoch,
+            "trace_id": self._trace_id(),
+            "now_ms": self._clock.now_ms(),
+        }
+
+
+async def _take(
+    connection: AsyncConnection, tip: TopicIdPartition, leader_epoch: int | None
+) -> Columns:
+    """Takes the partition's row, fences older leaders, and returns the row with the version of this change."""
+    values = partition_key(tip).values | {
+        "topic": tip.topic,
+        "leader_epoch": _NO_EPOCH if leader_epoch is None else leader_epoch,
+    }
+    row = (await connection.execute(_TAKE_PARTITION, values)).mappings().one()
+    lifecycle.check_leader_epoch(tip, leader_epoch, row["highest_leader_epoch"])
+    return row
+
+
+async def _apply(
+    connection: AsyncConnection,
+    before: RemoteLogSegmentState,
+    after: RemoteLogSegmentState,
+    values: Mapping[str, Any],
+) -> None:
+    if after is _State.DELETE_SEGMENT_FINISHED:
+        await connection.execute(_REMOVE, values)
+        return
+    await connection.execute(_UPDATE, values)
+    if after is before:
+        return
+    if after is _State.COPY_SEGMENT_FINISHED:
+        await remote_log_references.reference(connection, values)
+    elif before is _State.COPY_SEGMENT_FINISHED:
+        await remote_log_references.unreference(connection, values)
+
+
+async def _find(
+    connection: AsyncConnection, segment_id: RemoteLogSegmentId
+) -> RemoteLogSegmentMetadata | None:
+    """The segment, None also when another partition has its id."""
+    values = {"segment_id": segment_uuid(segment_id)}
+    row = (await connection.execute(_FIND, values)).mappings().one_or_none()
+    if row is None or _tip(row, segment_id.topic_id_partition) is None:
+        return None
+    return segment_from_row(segment_id.topic_id_partition, row)
+
+
+async def _check_known(connection: AsyncConnection, added: RemoteLogSegmentMetadata) -> None:
+    """Accepts a repeat, refuses an id that is or was in use."""
+    values = {"segment_id": segment_uuid(added.segment_id)}
+    row = (await connection.execute(_FIND, values)).mappings().one_or_none()
+    if row is not None:
+        tip = added.topic_id_partition
+        lifecycle.check_same_segment(segment_from_row(_tip(row, tip) or _foreign(row), row), added)
+        return
+    last = (await connection.execute(_LAST_EVENT, values)).mappings().one()
+    lifecycle.check_transition(
+        added.segment_id, RemoteLogSegmentState(last["to_state"]), added.state
+    )
+
+
+async def _last_state(
+    connection: AsyncConnection, segment_id: RemoteLogSegmentId, tip: TopicIdPartition
+) -> RemoteLogSegmentState | None:
+    values = {"segment_id": segment_uuid(segment_id)}
+    row = (await connection.execute(_LAST_EVENT, values)).mappings().one_or_none()
+    if row is None or _tip(row, tip) is None:
+        return None
+    return RemoteLogSegmentState(row["to_state"])
+
+
+def _tip(row: Columns, tip: TopicIdPartition) -> TopicIdPartition | None:
+    """The partition, if the row is of it."""
+    key = partition_key(tip)
+    return tip if (row["topic_id"], row["partition"]) == (key.topic_id, key.partition) else None
+
+
+def _foreign(row: Columns) -> TopicIdPartition:
+    return TopicIdPartition(KafkaUuid(row["topic_id"].bytes), "", row["partition"])
+
+
+def _delete_state(row: Columns) -> RemotePartitionDeleteState | None:
+    state = row["delete_state"]
+    return None if state is None else RemotePartitionDeleteState(state)
