@@ -34,6 +34,7 @@ from aquifer_broker.log.log_manager import LogManager
 from aquifer_broker.protocol.budget import RequestBudget, ResponseBudget
 from aquifer_broker.protocol.dispatch import Dispatcher
 from aquifer_broker.protocol.server import KafkaServer
+from aquifer_broker.tiering.tiering import TieringComponents
 
 __all__ = ["BrokerNode", "check_plugins"]
 
@@ -42,9 +43,10 @@ logger = structlog.get_logger(__name__)
 _REAPER_INTERVAL_S: Final = 10.0
 
 
-def check_plugins(
-    config: BrokerConfig,
-) -> tuple[type[RemoteStorageManager], type[RemoteLogMetadataManager]] | None:
+Plugins = tuple[type[RemoteStorageManager], type[RemoteLogMetadataManager]]
+
+
+def check_plugins(config: BrokerConfig) -> Plugins | None:
     """The plugin classes; None: remote storage is disabled, and nothing was imported (SR-1).
 
     Raises:
@@ -76,12 +78,13 @@ class BrokerNode:
         self.servers: dict[str, KafkaServer] = {}
         self.stopping = asyncio.Event()
         self._metadata = metadata
+        self._plugins: Plugins | None = None
         self._running = AsyncExitStack()
 
     async def __aenter__(self) -> "BrokerNode":
         for key in self.config.unknown_keys:
             logger.warning("unknown_key", key=key)
-        check_plugins(self.config)
+        self._plugins = check_plugins(self.config)
         async with AsyncExitStack() as starting:
             await self._start(starting)
             self._running = starting.pop_all()
@@ -108,10 +111,12 @@ class BrokerNode:
         await partitions.start()
         await starting.enter_async_context(partitions.loop)
         services = self._services(metadata, logs, partitions)
+        tiering = await self._tiering(starting, logs, partitions)
+        services.remote = tiering.remote_log if tiering is not None else None
         self._follow_dynamic_configs(services, partitions)
         starting.callback(services.groups.close)
         await self._listen(starting, services)
-        broker = self._describe(logs)
+        broker = self._describe(logs, tiering.broker_log_address if tiering is not None else "")
         await starting.enter_async_context(
             BrokerLease(metadata, broker, on_superseded=self.stopping.set)
         )
@@ -140,6 +145,22 @@ class BrokerNode:
                 flush_scheduler_interval_ms=values["log.flush.scheduler.interval.ms"],
                 producer_id_expiration_ms=values["producer.id.expiration.ms"],
             ),
+        )
+
+    async def _tiering(
+        self, starting: AsyncExitStack, logs: LogManager, partitions: HostedPartitions
+    ) -> TieringComponents | None:
+        """Everything of tiering; None when it is disabled (SR-1)."""
+        if self._plugins is None:
+            return None
+        return await starting.enter_async_context(
+            TieringComponents(
+                config=self.config,
+                cluster_id=self.view.cluster_id or "",
+                logs=logs,
+                partitions=partitions,
+                storage_class=self._plugins[0],
+            )
         )
 
     def _services(
@@ -217,7 +238,7 @@ class BrokerNode:
             )
             await starting.enter_async_context(reaper)
 
-    def _describe(self, logs: LogManager) -> BrokerInfo:
+    def _describe(self, logs: LogManager, broker_log_address: str) -> BrokerInfo:
         endpoints = tuple(
             Endpoint(
                 listener=each.name,
@@ -231,6 +252,7 @@ class BrokerNode:
             incarnation=str(KafkaUuid.random()),
             endpoints=endpoints,
             rack=self.config.values["broker.rack"] or "",
+            broker_log_address=broker_log_address,
             log_dirs=tuple(str(directory_id) for _, directory_id, _ in logs.log_dir_states()),
         )
 

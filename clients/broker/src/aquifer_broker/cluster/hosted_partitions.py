@@ -45,6 +45,7 @@ class LeadershipListener:
     """Told of what changed here; must not block."""
 
     on_hosted: Callable[[HostedPartition], None]
+    """The partition is new, has another leader, or its topic's configuration may have changed."""
     on_stopped: Callable[[TopicIdPartition, bool], None]
     """The flag says whether the topic was deleted."""
 
@@ -201,15 +202,14 @@ class HostedPartitions:
         hosted = HostedPartition(
             topic_id_partition=topic_id_partition, log=log, info=info, is_leader=is_leader
         )
-        if hosted == before:
-            return
         self._hosted[key] = hosted
-        logger.info(
-            "partition_hosted",
-            partition=str(topic_id_partition),
-            leader=info.leader,
-            leader_epoch=info.leader_epoch,
-        )
+        if hosted != before:
+            logger.info(
+                "partition_hosted",
+                partition=str(topic_id_partition),
+                leader=info.leader,
+                leader_epoch=info.leader_epoch,
+            )
         for listener in self._listeners:
             listener.on_hosted(hosted)
 
