@@ -45,7 +45,7 @@ def _apply(
         roll_log(state, resources, state.log_end_offset)
     if not doomed:
         return 0
-    delete_segments(state, resources, doomed, decision.reason)
+    delete_segments(state, resources, doomed, decision.reason.value)
     first = state.segments.first.base_offset
     state.first_local_offset = max(state.first_local_offset, first)
     if not state.config.copied_to_remote and first > state.log_start_offset:

@@ -3,14 +3,11 @@
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aquifer.common.v1 import partition_pb2
 from aquifer.manager.v1 import remote_log_manager_service_pb2 as pb
-from aquifer.manager.v1.remote_log_manager_service_pb2_grpc import (
-    RemoteLogManagerServiceAsyncStub,
-    RemoteLogManagerServiceStub,
-)
+from aquifer.manager.v1.remote_log_manager_service_pb2_grpc import RemoteLogManagerServiceStub
 from aquifer_core.errors import InternalError
 from aquifer_core.ids import KafkaUuid, TopicIdPartition
 from aquifer_core.segment import IsolationLevel, RemoteLogSegmentMetadata
@@ -19,6 +16,11 @@ from aquifer_rpc.calls import call_stream, call_unary
 from aquifer_rpc.channel import Channel
 
 from aquifer_broker.log.log_values import TimestampAndOffset
+
+if TYPE_CHECKING:
+    from aquifer.manager.v1.remote_log_manager_service_pb2_grpc import (
+        RemoteLogManagerServiceAsyncStub,
+    )
 
 __all__ = [
     "FetchPlan",
