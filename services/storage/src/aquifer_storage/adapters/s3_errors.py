@@ -103,7 +103,7 @@ def _from_status(status: int, what: str, text: str) -> AquiferError:
     if status == 412:
         return PreconditionFailedByStoreError(text)
     if status in (401, 403):
-        return _refused(f"the credentials of this service do not suffice; {text}")
+        return _refused(f"{what}: the credentials of this service do not suffice; {text}")
     return InternalError(f"{what}: HTTP status {status}: {text}")
 
 

@@ -1,7 +1,7 @@
 """Gives chunks: from memory or from the store, verified, and reads ahead."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
@@ -98,7 +98,7 @@ class ChunkReader:
         self._read_ahead.expect(segment.metadata.segment_id.id, 0, first_bytes)
         entries = self._announce(segment, range(min(2, len(segment.table))), 0)
         if entries:
-            self._reads.start(self._read(segment, entries))
+            self._begin(self._read(segment, entries), entries)
 
     def forget(self, metadata: RemoteLogSegmentMetadata) -> None:
         """Drop the chunks of a segment from memory."""
@@ -114,7 +114,7 @@ class ChunkReader:
         entry = self.cache.find(segment.key(number))
         if entry is None:
             entry = self.cache.add(segment.key(number), segment.size_bytes(number))
-            self._reads.start(self._read_demanded(segment, entry, ahead))
+            self._begin(self._read_demanded(segment, entry, ahead), [entry])
         else:
             self._begin_ahead(segment, ahead)
         self.cache.pin(entry)
@@ -144,7 +144,7 @@ class ChunkReader:
             entries = self._announce(segment, missing, 0)
             if not entries:
                 return
-            self._reads.start(self._read(segment, entries))
+            self._begin(self._read(segment, entries), entries)
             missing = missing[len(entries) :]
 
     def _announce(
@@ -168,11 +168,7 @@ class ChunkReader:
         self, segment: ReadableSegment, entry: ChunkEntry, ahead: range
     ) -> None:
         """Read a chunk that somebody waits for, and with the same request those that follow."""
-        try:
-            await self.cache.give_room(entry)
-        except asyncio.CancelledError:
-            self.cache.fail(entry, _closing())
-            raise
+        await self.cache.give_room(entry)
         following = self._announce(segment, ahead, entry.size_bytes)
         self._begin_ahead(segment, range(ahead.start + len(following), ahead.stop))
         await self._read(segment, [entry, *following])
@@ -220,7 +216,10 @@ class ChunkReader:
             return verify_chunk(segment, number, data, self._transform)
         return await asyncio.to_thread(verify_chunk, segment, number, data, self._transform)
 
-    def _fail(self, entries: list[ChunkEntry], error: Exception) -> None:
+    def _begin(self, work: Coroutine[None, None, None], entries: Sequence[ChunkEntry]) -> None:
+        self._reads.start(work, lambda: self._fail(entries, _closing()))
+
+    def _fail(self, entries: Sequence[ChunkEntry], error: Exception) -> None:
         for entry in entries:
             if not entry.loaded.done():
                 self.cache.fail(entry, error)

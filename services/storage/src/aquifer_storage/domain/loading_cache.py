@@ -45,7 +45,10 @@ class LoadingCache(Generic[_Key, _Value]):
         if future is None:
             future = asyncio.get_running_loop().create_future()
             self._loads[key] = future
-            self._tasks.start(self._load(key, future, load))
+            closing = RemoteStorageUnavailableError("the service is closing")
+            self._tasks.start(
+                self._load(key, future, load), lambda: self._fail(key, future, closing)
+            )
         return await asyncio.shield(future)
 
     def forget(self, key: _Key) -> None:
@@ -67,9 +70,6 @@ class LoadingCache(Generic[_Key, _Value]):
     ) -> None:
         try:
             value = await load()
-        except asyncio.CancelledError:
-            self._fail(key, future, RemoteStorageUnavailableError("the service is closing"))
-            raise
         except Exception as error:  # handed on to all who wait
             self._fail(key, future, error)
         else:
@@ -81,6 +81,8 @@ class LoadingCache(Generic[_Key, _Value]):
     def _fail(self, key: _Key, future: asyncio.Future[_Value], error: Exception) -> None:
         if self._loads.get(key) is future:
             del self._loads[key]
+        if future.done():
+            return
         future.set_exception(error)
         future.exception()  # retrieved, also when everybody has left
 

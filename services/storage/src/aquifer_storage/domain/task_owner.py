@@ -1,7 +1,7 @@
 """Owns tasks that outlive the call which began them."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 
 
 class TaskOwner:
@@ -10,11 +10,25 @@ class TaskOwner:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Begin work; it must not raise anything but cancellation."""
+    def start(
+        self, work: Coroutine[None, None, None], if_cancelled: Callable[[], None] | None = None
+    ) -> asyncio.Task[None]:
+        """Begin work; it must not raise anything but cancellation.
+
+        Args:
+            work: what to do.
+            if_cancelled: called when the work was cancelled, also when that was before it began: then none of it has run, not
+                even its own handling of cancellation.
+        """
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if task.cancelled() and if_cancelled is not None:
+                if_cancelled()
+
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(ended)
         return task
 
     async def close(self) -> None:

@@ -1,0 +1,83 @@
+"""The upload budget: bounded, in turn, safe when somebody leaves."""
+
+import asyncio
+
+import pytest
+from aquifer_core.errors import InvalidConfigurationError
+from aquifer_storage.domain.part_budget import PartBudget, PartBuffer
+
+
+async def test_buffers_are_handed_out_in_turn_and_never_beyond_the_budget() -> None:
+    """T45: memory stays flat however many upload."""
+    budget = PartBudget(30)
+    served: list[int] = []
+    most_bytes = 0
+
+    async def use(number: int, size_bytes: int) -> None:
+        nonlocal most_bytes
+        buffer = await budget.acquire(size_bytes)
+        served.append(number)
+        most_bytes = max(most_bytes, budget.used_bytes)
+        await asyncio.sleep(0)
+        budget.release(buffer)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(50):
+            group.create_task(use(number, 5 + 5 * (number % 5)))
+    assert served == list(range(50))
+    assert most_bytes <= 30
+    assert budget.used_bytes == 0
+
+
+async def test_a_small_buffer_does_not_overtake_a_large_one() -> None:
+    budget = PartBudget(30)
+    held = await budget.acquire(20)
+    large = asyncio.create_task(budget.acquire(30))
+    await asyncio.sleep(0)
+    small = asyncio.create_task(budget.acquire(5))
+    await asyncio.sleep(0)
+    assert not small.done()
+    budget.release(held)
+    budget.release(await large)
+    budget.release(await small)
+
+
+async def test_who_stops_waiting_takes_nothing_and_lets_the_next_go_on() -> None:
+    budget = PartBudget(30)
+    held = await budget.acquire(20)
+    leaving = asyncio.create_task(budget.acquire(30))
+    await asyncio.sleep(0)
+    following = asyncio.create_task(budget.acquire(10))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    budget.release(await following)
+    assert budget.used_bytes == 20
+    budget.release(held)
+
+
+async def test_who_is_cancelled_with_a_buffer_on_its_way_gives_it_back() -> None:
+    budget = PartBudget(10)
+    held = await budget.acquire(10)
+    served = asyncio.create_task(budget.acquire(10))
+    await asyncio.sleep(0)
+    budget.release(held)
+    served.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await served
+    assert budget.used_bytes == 0
+
+
+async def test_a_part_that_can_never_fit_is_refused() -> None:
+    with pytest.raises(InvalidConfigurationError):
+        await PartBudget(10).acquire(11)
+
+
+def test_a_buffer_takes_what_it_has_room_for() -> None:
+    buffer = PartBuffer(5)
+    assert buffer.fill(memoryview(b"abc")) == 3
+    assert not buffer.is_full
+    assert buffer.fill(memoryview(b"defg")) == 2
+    assert buffer.is_full
+    assert bytes(buffer.data) == b"abcde"
