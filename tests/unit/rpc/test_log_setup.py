@@ -1,0 +1,69 @@
+import json
+import subprocess
+import sys
+
+SCRIPT = """
+import asyncio, logging, sys
+import structlog
+from aquifer_rpc.log_setup import configure_logging, log_unhandled
+from aquifer_rpc.settings import LogSettings
+from opentelemetry import trace
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
+
+configure_logging(LogSettings(format=sys.argv[1], level="info"), "aquifer-unit")
+logger = structlog.get_logger("unit")
+span = NonRecordingSpan(SpanContext(0xabc, 0xdef, False, TraceFlags(1)))
+with trace.use_span(span):
+    structlog.contextvars.bind_contextvars(request_id="request-7")
+    logger.info("segment_copied", topic="t", partition=3)
+logger.debug("not_written")
+logging.getLogger("library").warning("careful with %s", "this")
+try:
+    raise ValueError("bad")
+except ValueError:
+    logger.exception("failed")
+
+
+async def main():
+    log_unhandled(asyncio.get_running_loop())
+    asyncio.get_running_loop().call_soon(lambda: 1 / 0)
+    await asyncio.sleep(0.01)
+
+asyncio.run(main())
+"""
+
+
+def run(log_format: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, log_format],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == ""
+    return done.stderr
+
+
+def test_json_lines_carry_fields_request_and_trace() -> None:
+    copied, library, failed, unhandled = map(json.loads, run("json").splitlines())
+
+    assert copied["event"] == "segment_copied"
+    assert (copied["topic"], copied["partition"]) == ("t", 3)
+    assert copied["request_id"] == "request-7"
+    assert copied["trace_id"] == f"{0xABC:032x}"
+    assert copied["span_id"] == f"{0xDEF:016x}"
+    assert copied["service"] == "aquifer-unit"
+    assert copied["level"] == "info"
+    assert (library["event"], library["level"]) == ("careful with this", "warning")
+    assert "ValueError: bad" in failed["exception"]
+    assert unhandled["event"] == "unhandled_in_event_loop"
+    assert "ZeroDivisionError" in unhandled["exception"]
+
+
+def test_console_lines_are_readable() -> None:
+    lines = run("console").splitlines()
+
+    assert "segment_copied" in lines[0]
+    assert "partition=3" in lines[0]
+    assert "\x1b[" not in lines[0]
