@@ -1,0 +1,1 @@
+"""In-memory implementations of the roles, held to the same contract suites as the real ones."""
