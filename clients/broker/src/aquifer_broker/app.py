@@ -79,6 +79,7 @@ class BrokerNode:
         self.stopping = asyncio.Event()
         self._metadata = metadata
         self._plugins: Plugins | None = None
+        self._made_services: BrokerServices | None = None
         self._running = AsyncExitStack()
 
     async def __aenter__(self) -> "BrokerNode":
@@ -93,6 +94,17 @@ class BrokerNode:
     async def __aexit__(self, *exc: object) -> None:
         await self._running.aclose()
         logger.info("broker_stopped")
+
+    @property
+    def services(self) -> BrokerServices:
+        """The parts of the running broker."""
+        assert self._made_services is not None, "the context is not open"
+        return self._made_services
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        """Consumer groups coordinated here."""
+        return self.services.groups
 
     def port(self, listener: str) -> int:
         """The bound port of a listener."""
@@ -110,7 +122,7 @@ class BrokerNode:
         )
         await partitions.start()
         await starting.enter_async_context(partitions.loop)
-        services = self._services(metadata, logs, partitions)
+        services = self._made_services = self._services(metadata, logs, partitions)
         tiering = await self._tiering(starting, logs, partitions)
         services.remote = tiering.remote_log if tiering is not None else None
         self._follow_dynamic_configs(services, partitions)
