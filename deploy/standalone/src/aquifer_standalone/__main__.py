@@ -51,7 +51,9 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(run=lambda a, action=action: action(a.data))
 
     demo = commands.add_parser("demo", help="tier a real log out and read it back")
-    demo.add_argument("--input", type=Path, metavar="FILE", help="lines to tier instead of Python's sources")
+    demo.add_argument(
+        "--input", type=Path, metavar="FILE", help="lines to tier instead of Python's sources"
+    )
     demo.add_argument("--data", type=Path, metavar="FOLDER", help="keep the data here afterwards")
     demo.add_argument("--megabytes", type=int, default=256, help="tier at least this much")
     demo.set_defaults(run=lambda a: asyncio.run(run_demo(a.input, a.data, a.megabytes)))
@@ -61,7 +63,9 @@ def _parser() -> argparse.ArgumentParser:
 def _add_stack_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, default=Path("data"), metavar="FOLDER")
     parser.add_argument("--brokers", type=int, default=3, metavar="N")
-    parser.add_argument("--otlp", metavar="URL", help="send traces and metrics there (http://host:port)")
+    parser.add_argument(
+        "--otlp", metavar="URL", help="send traces and metrics there (http://host:port)"
+    )
 
 
 if __name__ == "__main__":

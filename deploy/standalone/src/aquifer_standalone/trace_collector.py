@@ -1,4 +1,4 @@
-"""A small OTLP trace receiver on loopback, to show and to check traces without a tracing back end."""
+"""A small OTLP receiver on loopback, to show and to check traces and counters without a telemetry back end."""
 
 import asyncio
 from collections import OrderedDict
@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Self
 
 import grpc
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics_pb
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc as metrics_rpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as pb
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as rpc
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
@@ -79,14 +81,41 @@ class Trace:
         return {span.service for span in self.spans.values()}
 
 
+Attributes = frozenset[tuple[str, Value]]
+
+
+class _Counters(metrics_rpc.MetricsServiceServicer):
+    """Keeps the last value of every cumulative sum, by name, service instance and attributes."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[str, str, Attributes], float] = {}
+
+    async def Export(  # noqa: N802 - the RPC's name
+        self, request: metrics_pb.ExportMetricsServiceRequest, context: object
+    ) -> metrics_pb.ExportMetricsServiceResponse:
+        for resource in request.resource_metrics:
+            instance = str(_attributes(resource.resource.attributes).get("service.instance.id", ""))
+            for scope in resource.scope_metrics:
+                for metric in scope.metrics:
+                    for point in metric.sum.data_points:
+                        key = (
+                            metric.name,
+                            instance,
+                            frozenset(_attributes(point.attributes).items()),
+                        )
+                        self.values[key] = point.as_int or point.as_double
+        return metrics_pb.ExportMetricsServiceResponse()
+
+
 class TraceCollector(rpc.TraceServiceServicer):
-    """Receives spans over OTLP/gRPC and keeps the last traces in memory.
+    """Receives spans and metrics over OTLP/gRPC and keeps the last traces and counters in memory.
 
     An async context manager; `endpoint` is known inside it.
     """
 
     def __init__(self, port: int = 0) -> None:
         self._traces: OrderedDict[str, Trace] = OrderedDict()
+        self._counters = _Counters()
         self._wanted_port = port
         self._server: grpc.aio.Server | None = None
         self.endpoint = ""
@@ -94,6 +123,7 @@ class TraceCollector(rpc.TraceServiceServicer):
     async def __aenter__(self) -> Self:
         self._server = grpc.aio.server()
         rpc.add_TraceServiceServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]
+        metrics_rpc.add_MetricsServiceServicer_to_server(self._counters, self._server)  # type: ignore[no-untyped-call]
         port = self._server.add_insecure_port(f"127.0.0.1:{self._wanted_port}")
         await self._server.start()
         self.endpoint = f"http://127.0.0.1:{port}"
@@ -123,6 +153,14 @@ class TraceCollector(rpc.TraceServiceServicer):
     def traces(self) -> list[Trace]:
         """Every trace kept, oldest first."""
         return list(self._traces.values())
+
+    def counters(self, name: str) -> dict[Attributes, float]:
+        """Values of a counter received so far by its attributes, over all processes."""
+        found: dict[Attributes, float] = {}
+        for (metric, _, attributes), value in self._counters.values.items():
+            if metric == name:
+                found[attributes] = found.get(attributes, 0) + value
+        return found
 
     async def wait_for(self, wanted: Callable[[Trace], bool], timeout_s: float = 15.0) -> Trace:
         """The newest trace that `wanted` accepts, waiting for late spans.

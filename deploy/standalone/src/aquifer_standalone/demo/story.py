@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -56,7 +57,9 @@ async def run_demo(source: Path | None, data_dir: Path | None, megabytes: int) -
     """
     lines = await asyncio.to_thread(load_lines, source)
     with contextlib.ExitStack() as stack:
-        folder = data_dir or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aquifer-")))
+        folder = data_dir or Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="aquifer-"))
+        )
         async with TraceCollector() as collector:
             started = time.monotonic()
             settings = StackSettings(
@@ -124,9 +127,7 @@ async def _produce(suite: Stack, lines: list[Line], base_ms: int, min_bytes: int
     return outcome
 
 
-async def _consume(
-    suite: Stack, produced: Outcome, cold_below: dict[int, int]
-) -> Outcome:
+async def _consume(suite: Stack, produced: Outcome, cold_below: dict[int, int]) -> Outcome:
     with _bar() as bar:
         task = bar.add_task("consume from offset 0 (consumer group)", total=produced.size_bytes)
         until = {number: digest.records for number, digest in produced.digests.items()}
@@ -155,7 +156,9 @@ async def _show_copying(tiers: TierWatch, produced: Outcome) -> None:
     with _bar() as bar:
         task = bar.add_task("copy to the object store")
         async for states in tiers.until(
-            lambda states: all(s.log_end_offset == ends[s.partition] and not s.copy_lag_bytes for s in states),
+            lambda states: all(
+                s.log_end_offset == ends[s.partition] and not s.copy_lag_bytes for s in states
+            ),
             timeout_s=_DEADLINE_S,
         ):
             remote = sum(s.remote_bytes for s in states)

@@ -1,0 +1,58 @@
+"""`make bench`: measures the suite and writes build/bench.json, one flat object of `area.figure: number`.
+
+python -m bench [AREA ...]      all areas by default; figures of other areas in the file are kept
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+from aquifer_rpc.log_setup import configure_logging
+from aquifer_rpc.settings import LogLevel, LogSettings
+from bench.e2e import measure as measure_e2e
+from rich.console import Console
+from rich.table import Table
+
+Measure = Callable[[], Awaitable[Mapping[str, float]]]
+
+AREAS: dict[str, Measure] = {"e2e": measure_e2e}
+OUTPUT = Path("build/bench.json")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("area", nargs="*", metavar="AREA", help=", ".join(AREAS))
+    areas = parser.parse_args().area or list(AREAS)
+    configure_logging(LogSettings(level=LogLevel.ERROR), "bench")
+    started = time.monotonic()
+    figures: dict[str, float] = json.loads(OUTPUT.read_text()) if OUTPUT.exists() else {}
+    for area in areas:
+        figures = {key: value for key, value in figures.items() if not key.startswith(f"{area}.")}
+        measured = asyncio.run(_run(AREAS[area]))
+        figures |= {f"{area}.{name}": round(value, 4) for name, value in measured.items()}
+    OUTPUT.parent.mkdir(exist_ok=True)
+    OUTPUT.write_text(json.dumps(figures, indent=2, sort_keys=True) + "\n")
+    _show(figures)
+    print(
+        f"{len(figures)} figures in {OUTPUT} after {time.monotonic() - started:.0f} s",
+        file=sys.stderr,
+    )
+
+
+async def _run(measure: Measure) -> Mapping[str, float]:
+    return await measure()
+
+
+def _show(figures: Mapping[str, float]) -> None:
+    table = Table("figure", "value", title="Aquifer, one run on this machine")
+    for name in sorted(figures):
+        table.add_row(name, f"{figures[name]:,.3f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

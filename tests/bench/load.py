@@ -1,0 +1,92 @@
+"""Load with librdkafka at its default settings: 1 KB records that do not compress."""
+
+import os
+import time
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.cimpl import NewTopic
+
+RECORD_BYTES = 1000
+_CLIENT_S = 30.0
+_IDLE_S = 60.0
+
+
+def create_topic(bootstrap: str, topic: str, partitions: int, config: Mapping[str, str]) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    new = NewTopic(topic, partitions, 1, config=dict(config))
+    for future in admin.create_topics([new]).values():
+        future.result(_CLIENT_S)
+
+
+def set_topic_config(bootstrap: str, topic: str, config: Mapping[str, str]) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    entries = [
+        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+        for key, value in config.items()
+    ]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(_CLIENT_S)
+
+
+def produce(bootstrap: str, topic: str, partitions: int, total_bytes: int) -> float:
+    """Produces until all is acknowledged and returns MB/s of values."""
+    failures: list[object] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "delivery.report.only.error": True,
+            "on_delivery": lambda error, _message: failures.append(error),
+        }
+    )
+    values = [os.urandom(RECORD_BYTES) for _ in range(1024)]
+    count = total_bytes // RECORD_BYTES
+    started = time.perf_counter()
+    for number in range(count):
+        value = values[number % len(values)]
+        while True:
+            try:
+                producer.produce(topic, value, partition=number % partitions)
+                break
+            except BufferError:
+                producer.poll(0.05)
+        if number % 5000 == 0:
+            producer.poll(0)
+    left = producer.flush(120)
+    seconds = time.perf_counter() - started
+    if left or failures:
+        raise RuntimeError(f"{left} records left, failures: {failures[:1]}")
+    return count * RECORD_BYTES / 1e6 / seconds
+
+
+def consume(bootstrap: str, topic: str, until: Mapping[int, int]) -> float:
+    """Consumes every partition from offset 0 up to an offset and returns MB/s of values."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "bench", "auto.offset.reset": "earliest"}
+    )
+    consumer.assign([TopicPartition(topic, number, 0) for number in until])
+    left = dict(until)
+    moved = 0
+    started = last_news = time.perf_counter()
+    try:
+        while left:
+            messages = consumer.consume(10_000, 1.0)
+            now = time.perf_counter()
+            if messages:
+                last_news = now
+            elif now - last_news > _IDLE_S:
+                raise TimeoutError(f"nothing came for {_IDLE_S:.0f} s, left: {left}")
+            for message in messages:
+                if message.error() is not None:
+                    raise KafkaException(message.error())
+                partition, offset = message.partition() or 0, message.offset() or 0
+                if offset < until[partition]:
+                    moved += len(message.value() or b"")
+                if offset >= until[partition] - 1 and left.pop(partition, None) is not None:
+                    consumer.pause([TopicPartition(topic, partition)])
+        seconds = time.perf_counter() - started
+    finally:
+        consumer.close()
+    return moved / 1e6 / seconds
