@@ -1,0 +1,125 @@
+"""Role classes by name (SR-2, SR-3), the deletion journal, decompression, settings (SR-6 to SR-9)."""
+
+import gzip
+from pathlib import Path
+
+import cramjam
+import pytest
+from aquifer_core.errors import CorruptDataError, InvalidConfigurationError
+from aquifer_core.formats.record_batch import CompressionCodec
+from aquifer_core.ports import RemoteStorageManager
+from aquifer_manager.adapters.decompression import decompress
+from aquifer_manager.adapters.deletion_journal import FileDeletionJournal
+from aquifer_manager.adapters.plugin import load_role
+from aquifer_manager.settings import ENV_PREFIX, ManagerSettings, RoleSettings
+from aquifer_rpc.environment import load_settings
+from fixtures.manager_world import partition
+
+KEY = "remote.log.storage.manager.class.name"
+TIP = partition()
+
+
+def test_a_role_is_made_from_its_dotted_path() -> None:
+    """SR-2."""
+    path = "aquifer_core.fakes.remote_storage.InMemoryRemoteStorageManager"
+    assert isinstance(load_role(path, RemoteStorageManager, KEY), RemoteStorageManager)
+
+
+@pytest.mark.parametrize(
+    ("class_name", "message"),
+    [
+        ("", f"{KEY} is missing"),
+        ("Nothing", "give a dotted path"),
+        ("no.such.module.Thing", "cannot be imported: No module named 'no'"),
+        ("aquifer_core.ports.Nothing", "cannot be imported"),
+        ("aquifer_core.ports.Clock", "is not a RemoteStorageManager"),
+        ("aquifer_core.ports.MappingProxyType", "cannot be imported"),
+        ("aquifer_core.ports.RemoteStorageManager", "cannot be made without arguments"),
+    ],
+)
+def test_a_role_that_cannot_be_had_is_refused_in_one_line(class_name: str, message: str) -> None:
+    """SR-2: key missing, cannot be imported (with the cause), or not of the role."""
+    with pytest.raises(InvalidConfigurationError) as raised:
+        load_role(class_name, RemoteStorageManager, KEY)
+    assert message in raised.value.message
+    assert "\n" not in raised.value.message
+    assert raised.value.metadata == {"key": KEY}
+
+
+def test_the_journal_keeps_deletions_across_restarts(tmp_path: Path) -> None:
+    """T20."""
+    other = partition(number=1)
+    journal = FileDeletionJournal(tmp_path)
+    journal.begin({TIP: 1, other: 2})
+    journal.begin({TIP: 1})
+    journal.end(other)
+    journal.end(other)
+    assert FileDeletionJournal(tmp_path).begun() == {TIP: 1}
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", '[{"topic": "x"}]'])
+def test_a_damaged_journal_stops_the_start(tmp_path: Path, content: str) -> None:
+    (tmp_path / "partition-deletions.json").write_text(content)
+    with pytest.raises(CorruptDataError, match="not a deletion journal"):
+        FileDeletionJournal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("codec", "compressed"),
+    [
+        (CompressionCodec.NONE, b"records" * 9),
+        (CompressionCodec.GZIP, gzip.compress(b"records" * 9)),
+        (CompressionCodec.SNAPPY, bytes(cramjam.snappy.compress_raw(b"records" * 9))),
+        (CompressionCodec.LZ4, bytes(cramjam.lz4.compress(b"records" * 9))),
+        (CompressionCodec.ZSTD, bytes(cramjam.zstd.compress(b"records" * 9))),
+    ],
+)
+def test_every_codec_is_decompressed(codec: CompressionCodec, compressed: bytes) -> None:
+    assert decompress(codec, memoryview(compressed)) == b"records" * 9
+
+
+def test_defaults_are_kafkas() -> None:
+    """SR-6, SR-7, SR-8, SR-9, SR-18, SR-34."""
+    settings = ManagerSettings()
+    assert settings.thread_pool_size == 10
+    assert settings.task_interval_ms == 30_000
+    assert settings.reader_threads == 10
+    assert settings.reader_max_pending_tasks == 100
+    assert settings.task_retry_backoff_ms == 500
+    assert settings.task_retry_backoff_max_ms == 30_000
+    assert settings.task_retry_jitter == 0.2
+    assert settings.index_cache_bytes == 1 << 30
+    assert (settings.retention_minutes, settings.retention_bytes) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("THREAD_POOL_SIZE", "0"),
+        ("THREAD_POOL_SIZE", "1001"),
+        ("TASK_INTERVAL_MS", "0"),
+        ("TASK_INTERVAL_MS", "2147483648"),
+        ("READER_THREADS", "1001"),
+        ("READER_MAX_PENDING_TASKS", "100001"),
+        ("RETENTION_MINUTES", "0"),
+        ("RETENTION_MINUTES", "2147483648"),
+    ],
+)
+def test_values_out_of_range_are_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    """SR-6 to SR-10."""
+    monkeypatch.setenv(ENV_PREFIX + name, value)
+    with pytest.raises(InvalidConfigurationError, match=ENV_PREFIX + name):
+        load_settings(ManagerSettings, ENV_PREFIX)
+
+
+def test_properties_of_a_role_are_passed_on_untouched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SR-4, SR-5."""
+    monkeypatch.setenv(f"{ENV_PREFIX}STORAGE__CLASS_NAME", "some.Class")
+    monkeypatch.setenv(f"{ENV_PREFIX}STORAGE__ENDPOINTS", "a:1,b:2")
+    monkeypatch.setenv(f"{ENV_PREFIX}STORAGE__PROPERTIES", '{"deadline.ms": "007"}')
+    storage = load_settings(ManagerSettings, ENV_PREFIX).storage
+    assert storage.class_name == "some.Class"
+    assert storage.configs() == {"endpoints": "a:1,b:2", "deadline.ms": "007"}
+    assert RoleSettings(class_name="x").configs() == {}
