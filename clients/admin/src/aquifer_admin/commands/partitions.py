@@ -73,6 +73,13 @@ _ACTION = (
     Column(key="size_bytes", header="SIZE", show=as_bytes, justify="right"),
 )
 
+_SWITCHED = (
+    Column(key="topic", header="TOPIC"),
+    Column(key="partition", header="PARTITION", justify="right"),
+    Column(key="paused", header="PAUSED"),
+    Column(key="manager", header="MANAGER"),
+)
+
 # A run copies or reads whole segments before it answers.
 _RUN_TIMEOUT_S = 600.0
 
@@ -161,7 +168,7 @@ async def pause(
 async def resume(
     session: Session, topic: TopicArgument, partition: OptionalPartition = None
 ) -> Report:
-    """End a pause."""
+    """End a pause; what was paused as a topic is resumed as a topic."""
     return await _switch(session, topic, partition, paused=False)
 
 
@@ -224,17 +231,17 @@ async def _switch(session: Session, topic: str, partition: int | None, *, paused
     topics = [] if partitions else [topic]
     peers = session.replicas(Role.MANAGER)
     await in_parallel(_switch_at(peer, partitions, topics, paused) for peer in peers)
-    row: Document = {"topic": topic, "partition": partition, "paused": paused}
-    columns = (
-        Column(key="topic", header="TOPIC"),
-        Column(
-            key="partition",
-            header="PARTITION",
-            show=lambda number: "all" if number is None else str(number),
-        ),
-        Column(key="paused", header="PAUSED"),
+    rows = [
+        {key: row[key] for key in ("topic", "partition", "paused", "manager")}
+        for row in await read_partitions(session, topic)
+        if partition in (None, row["partition"])
+    ]
+    # A partition of a paused topic stays paused until the topic is resumed: say what is, not what was asked for.
+    reached = all(row["paused"] is paused for row in rows)
+    document = {"topic": topic, "partition": partition, "paused": paused, "partitions": rows}
+    return Report(
+        document=document, body=table("Tasks", _SWITCHED, rows), exit_code=int(not reached)
     )
-    return Report(document=row, body=details("Tasks", columns, row))
 
 
 async def _switch_at(
