@@ -179,8 +179,14 @@ def _needs_recovery(segments: list[LogSegment], index: int, checkpoints: LogChec
         end_offset is None or end_offset > checkpoints.recovery_point
     ):
         return True
+    segment = segments[index]
     try:
-        segments[index].load_state()
+        segment.load_state()
+        if is_last:
+            segment.start_growing()
+        else:
+            # Of thousands of segments few are read; those open their files again.
+            segment.release()
     except (CorruptIndexError, CorruptRecordError) as error:
         logger.warning("index_rebuilt", path=str(segments[index].log_file.path), error=str(error))
         return True

@@ -80,7 +80,7 @@ class LogMaintenance:
         if settings.flush_scheduler_interval_ms < _NO_FLUSH_INTERVAL_MS:
             interval_s = settings.flush_scheduler_interval_ms / 1000
             self._loops.append(
-                SupervisedLoop("log_flush_by_time", self.flush_all, interval_s=interval_s)
+                SupervisedLoop("log_flush_by_time", self.flush_due, interval_s=interval_s)
             )
         self._running = AsyncExitStack()
 
@@ -114,10 +114,10 @@ class LogMaintenance:
             if log.topic_id_partition in rolled:
                 await self._attempt(log, log.flush_rolled)
 
-    async def flush_all(self) -> None:
-        """Makes every log durable up to its end."""
+    async def flush_due(self) -> None:
+        """Makes logs durable whose `flush.ms` is over."""
         for log in self._logs():
-            await self._attempt(log, log.flush)
+            await self._attempt(log, log.flush_if_due)
 
     async def run_retention(self) -> int:
         """One retention pass over every log; number of segments deleted."""

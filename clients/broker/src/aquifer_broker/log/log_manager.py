@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 import structlog
 from aquifer_core.clock import SystemClock
@@ -25,6 +25,8 @@ from aquifer_broker.log.partition_log import PartitionLog
 __all__ = ["LogManager"]
 
 logger = structlog.get_logger(__name__)
+
+_LOGS_CLOSED_AT_ONCE: Final = 8
 
 _Key = tuple[str, int]
 
@@ -57,6 +59,7 @@ class LogManager:
         self._opening: defaultdict[_Key, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._cleaner = FileCleaner(self._clock)
         self._offline_listeners: list[Callable[[Path], None]] = []
+        self._config_listeners: list[Callable[[str], None]] = []
         self._maintenance = LogMaintenance(
             logs=lambda: tuple(self._logs.values()),
             dirs=self._dirs,
@@ -80,12 +83,17 @@ class LogManager:
     async def __aexit__(self, *_: object) -> None:
         await self._running.aclose()
         failed: set[Path] = set()
-        for log in self._logs.values():
-            try:
-                await log.close()
-            except Exception:
-                logger.exception("log_not_closed", partition=str(log.topic_id_partition))
-                failed.add(log.directory.parent)
+        slots = asyncio.Semaphore(_LOGS_CLOSED_AT_ONCE)
+
+        async def close(log: PartitionLog) -> None:
+            async with slots:
+                try:
+                    await log.close()
+                except Exception:
+                    logger.exception("log_not_closed", partition=str(log.topic_id_partition))
+                    failed.add(log.directory.parent)
+
+        await asyncio.gather(*map(close, self._logs.values()))
         await self._cleaner.remove_all()
         await on_disk(self._dirs.close, tuple(self._logs.values()), failed)
         self._logs.clear()
@@ -163,6 +171,8 @@ class LogManager:
         for key, log in self._logs.items():
             if key[0] == topic:
                 log.update_config(config)
+        for listener in self._config_listeners:
+            listener(topic)
 
     def log_dir_states(self) -> Sequence[tuple[Path, KafkaUuid, bool]]:
         """(path, directory id, online) in the order configured."""
@@ -171,6 +181,10 @@ class LogManager:
     def on_rolled(self, listener: Callable[[TopicIdPartition], None]) -> None:
         """Calls the listener in the event loop after every roll; it must not block."""
         self._maintenance.on_rolled(listener)
+
+    def on_config_changed(self, listener: Callable[[str], None]) -> None:
+        """Calls the listener with the topic whenever `update_topic_config` was called; it must not block."""
+        self._config_listeners.append(listener)
 
     def on_log_dir_offline(self, listener: Callable[[Path], None]) -> None:
         """Calls the listener once for each log dir that fails; it must not block."""

@@ -175,7 +175,14 @@ class LogSegment:
         self.time_index_file.finish()
 
     def start_growing(self) -> None:
-        """Makes the segment the active one."""
+        """Makes the segment the active one.
+
+        Raises:
+            CorruptRecordError: The file does not start with a batch.
+        """
+        first = next_batch(self.log_file, 0)
+        if first is not None and first.max_timestamp_ms >= 0:
+            self.first_timestamp_ms = first.max_timestamp_ms
         self.offset_index_file.start_growing()
         self.time_index_file.start_growing()
 
@@ -183,21 +190,16 @@ class LogSegment:
         """The first batch whose last offset is at or after an offset; None: behind the last batch."""
         return find_batch(self.log_file, self.offset_index.lookup(offset).position, offset)
 
-    def first_batch(self) -> BatchPlace | None:
-        """The first batch; None when the segment is empty."""
-        return next_batch(self.log_file, 0)
-
     def read_upper_bound(self, position: int, size: int, segment_end_offset: int) -> int:
         """Offset, exclusive, that a read of bytes cannot reach past (for aborted transactions, K-3.8)."""
         found = self.offset_index.fetch_upper_bound_offset(position, size)
         return segment_end_offset if found is None else found
 
     def load_state(self) -> None:
-        """Fills in what is not stored, from the indexes and the end of the file.
+        """Fills in what is not stored, from the indexes.
 
         Raises:
             CorruptIndexError: An index is missing or not what Kafka would accept; recovery rebuilds it.
-            CorruptRecordError: The first batch is not one.
         """
         if not (self.offset_index_file.path.exists() and self.time_index_file.path.exists()):
             raise CorruptIndexError(f"an index of segment {self.base_offset} is missing")
@@ -208,9 +210,6 @@ class LogSegment:
         if offsets.last_entry.position > self.size_bytes:
             raise CorruptIndexError(f"the index of segment {self.base_offset} points past its log")
         self.max_timestamp_ms, self.offset_of_max_timestamp = times.last_entry
-        first = self.first_batch()
-        if first is not None and first.max_timestamp_ms >= 0:
-            self.first_timestamp_ms = first.max_timestamp_ms
         self._bytes_since_index_entry = self.size_bytes - offsets.last_entry.position
 
     def next_offset(self) -> int:

@@ -1,6 +1,7 @@
 """Cutting the end of a log off, or all of it (followers)."""
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 
 import structlog
 from aquifer_core.leader_epoch import LeaderEpochEntry
@@ -13,6 +14,7 @@ from aquifer_broker.log.log_state import LogState
 from aquifer_broker.log.producer_snapshots import (
     rebuild_producer_state,
     remove_snapshots_above,
+    snapshot_offsets,
     write_snapshot,
 )
 from aquifer_broker.log.producer_state import ProducerState
@@ -54,11 +56,19 @@ async def truncate_log(state: LogState, resources: LogResources, offset: int) ->
     state.high_watermark = min(state.high_watermark, offset)
     state.recovery_point = min(state.recovery_point, offset)
     remove_snapshots_above(state.directory, offset)
-    segments = list(state.segments)
-    state.producers = await on_disk(rebuild_producer_state, state.directory, segments, offset)
+    state.producers = await _rebuild_producers(state, offset)
     state.producers.on_high_watermark(state.high_watermark)
     await save_leader_epochs(state)
     return True
+
+
+async def _rebuild_producers(state: LogState, offset: int) -> ProducerState:
+    snapshots = [each for each in snapshot_offsets(state.directory) if each <= offset]
+    segments = state.segments.from_offset(snapshots[-1] if snapshots else 0)
+    with ExitStack() as pins:
+        for segment in segments:
+            pins.enter_context(segment.log_file.pinned())
+        return await on_disk(rebuild_producer_state, state.directory, segments, offset)
 
 
 async def restart_log(

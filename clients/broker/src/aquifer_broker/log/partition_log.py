@@ -58,6 +58,7 @@ class PartitionLog(LogView):
         self._guard = LogGuard(resources.guard, str(state.topic_id_partition))
         self._waiters = LogWaiters()
         self._replicated = True
+        self._flushed_ms = resources.clock.now_ms()
         # Held while the log is truncated or flushed by force; an append waits for it, but never takes it.
         self._restructuring = asyncio.Lock()
 
@@ -299,8 +300,15 @@ class PartitionLog(LogView):
 
     async def flush(self) -> None:
         """fsync up to the end offset; moves the recovery point."""
+        now_ms = self._resources.clock.now_ms()
         with self._guard:
             await flush_log(self._state, self._state.log_end_offset)
+        self._flushed_ms = now_ms
+
+    async def flush_if_due(self) -> None:
+        """fsync when the last one was `flush.ms` ago or more."""
+        if self._resources.clock.now_ms() - self._flushed_ms >= self.config.flush_ms:
+            await self.flush()
 
     async def flush_rolled(self) -> None:
         """fsync the rolled segments; moves the recovery point to the active segment."""

@@ -19,6 +19,8 @@ logger = structlog.get_logger(__name__)
 _INTERVAL_S: Final = 1.0
 _BACKOFF_MAX_S: Final = 5.0
 _ROLES_A_CALL: Final = 500
+# Changes are announced when they happen; now and then everything is compared, in case one was missed.
+_COMPARE_INTERVAL_S: Final = 30.0
 _TRIES: Final = 3
 
 
@@ -56,6 +58,7 @@ class Announcer:
         self._deletions: set[TopicIdPartition] = set()
         self._log_starts: dict[TopicIdPartition, tuple[int, int]] = {}
         self._heartbeat_due_s = 0.0
+        self._compare_due_s = 0.0
         self.loop = SupervisedLoop(
             "manager announcements",
             self.run_once,
@@ -70,17 +73,22 @@ class Announcer:
 
     def changed(self) -> None:
         """What is hosted may have changed: look soon."""
+        self._compare_due_s = 0.0
         self.loop.wake()
 
     def rolled(self, topic_id_partition: TopicIdPartition) -> None:
-        """A segment was rolled: its partition becomes due with the next heartbeat, which comes now."""
-        self._rolled.add(topic_id_partition)
-        self.loop.wake()
+        """A segment was rolled: its partition becomes due with the next heartbeat, which comes now.
+
+        What is not announced yet is due as soon as it is.
+        """
+        if topic_id_partition in self._announced:
+            self._rolled.add(topic_id_partition)
+            self.loop.wake()
 
     def delete_remote(self, topic_id_partition: TopicIdPartition) -> None:
         """The topic was deleted: its remote data is to go."""
         self._deletions.add(topic_id_partition)
-        self.loop.wake()
+        self.changed()
 
     def log_start_raised(
         self, topic_id_partition: TopicIdPartition, leader_epoch: int, log_start_offset: int
@@ -115,6 +123,7 @@ class Announcer:
         registration = await self._manager.register(self._broker_log_address())
         # A manager without a memory of this broker has to be told everything; one with it does not mind.
         self._announced.clear()
+        self._compare_due_s = 0.0
         self._registration = registration
         self._heartbeat_due_s = _due_s(registration.lease_ms)
         logger.info(
@@ -124,6 +133,17 @@ class Announcer:
         )
 
     async def _announce(self) -> None:
+        if time.monotonic() < self._compare_due_s:
+            return
+        # Set first: a change while the calls below are under way asks for another look.
+        self._compare_due_s = time.monotonic() + _COMPARE_INTERVAL_S
+        try:
+            await self._send_news()
+        except BaseException:
+            self._compare_due_s = 0.0
+            raise
+
+    async def _send_news(self) -> None:
         news = difference(self._hosted(), self._announced)
         await self._stop(news.stopped)
         for start in range(0, len(news.roles), _ROLES_A_CALL):

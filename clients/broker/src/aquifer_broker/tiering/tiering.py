@@ -177,3 +177,4 @@ class TieringComponents:
 
         self._partitions.add_listener(LeadershipListener(on_hosted=hosted, on_stopped=stopped))
         self._logs.on_rolled(announcer.rolled)
+        self._logs.on_config_changed(lambda _: announcer.changed())
