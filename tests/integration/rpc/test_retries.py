@@ -83,7 +83,6 @@ async def test_a_stream_is_never_repeated_after_its_first_message(
 async def test_a_spent_quota_is_repeated_when_the_server_said_so_and_not_earlier(
     quick_retries: GrpcClientSettings,
 ) -> None:
-    """SR-9: a throttled client waits as long as it is told."""
     servicer = failing(QuotaExceededError("slow down", retry_after_ms=300))
     started_s = time.monotonic()
     async with talking(servicer, client=quick_retries) as (stub, _):

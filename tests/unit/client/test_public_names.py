@@ -1,0 +1,19 @@
+import aquifer_client
+
+
+def test_the_public_surface_is_this_and_nothing_else() -> None:
+    """A name added here is a promise; one taken away breaks somebody."""
+    assert sorted(aquifer_client.__all__) == [
+        "GrpcRemoteLogMetadataManager",
+        "GrpcRemoteStorageManager",
+        "RemoteRoleConfig",
+    ]
+
+
+def test_every_public_name_is_documented() -> None:
+    for name in aquifer_client.__all__:
+        value = getattr(aquifer_client, name)
+        assert value.__doc__, name
+        for member, method in vars(value).items():
+            if callable(method) and not member.startswith("_"):
+                assert method.__doc__, f"{name}.{member}"
