@@ -119,6 +119,11 @@ class ChunkTransform(Protocol):
         """Compression of new chunks, as the manifest names it."""
         ...
 
+    @property
+    def overhead_bytes(self) -> int:
+        """Most bytes by which the stored form of a chunk is longer than the chunk."""
+        ...
+
     def encode(self, metadata: RemoteLogSegmentMetadata, pieces: Sequence[Buffer]) -> StoredChunk:
         """Make the stored form of a chunk."""
         ...

@@ -39,8 +39,6 @@ from aquifer_storage.domain.task_owner import TaskOwner
 
 logger = structlog.get_logger(__name__)
 
-_SEAL_BYTES_PER_CHUNK = 64
-"""Room for what encryption adds to a chunk."""
 _BUSY_RETRY_MS = 1_000
 
 
@@ -113,15 +111,9 @@ class SegmentWriter:
         self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
     ) -> StoredManifest:
         keys = self._keys.of(metadata)
-        size_bytes = metadata.segment_size_bytes
-        chunk_count = size_bytes // self._options.chunk_size_bytes + 1
-        upload = LogUpload(
-            self._objects,
-            keys.log,
-            size_bytes + _SEAL_BYTES_PER_CHUNK * chunk_count if size_bytes else 0,
-            self.budget,
-            self._options,
-        )
+        most_chunks = metadata.segment_size_bytes // self._options.chunk_size_bytes + 1
+        most_bytes = metadata.segment_size_bytes + most_chunks * self._transform.overhead_bytes
+        upload = LogUpload(self._objects, keys.log, most_bytes, self.budget, self._options)
         try:
             async with upload:
                 log = await self._upload_log(metadata, data.log_segment, upload)

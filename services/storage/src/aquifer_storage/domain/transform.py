@@ -18,6 +18,7 @@ class IdentityTransform:
     """Stores chunks as they are; implements `ports.ChunkTransform`."""
 
     codec = NO_CODEC
+    overhead_bytes = 0
 
     def encode(self, metadata: RemoteLogSegmentMetadata, pieces: Sequence[Buffer]) -> StoredChunk:
         """Return the pieces, not copied."""

@@ -1,0 +1,342 @@
+"""Copies that fail, race and repeat: nothing is left behind, nothing is lost."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import builders
+import pytest
+from aquifer_core.errors import (
+    ConcurrentUpdateError,
+    RemoteResourceNotFoundError,
+    RemoteStorageUnavailableError,
+)
+from aquifer_storage.adapters.filesystem import FilesystemObjectStore
+from aquifer_storage.domain.manifest import encode_abandoned
+from aquifer_storage.domain.options import StorageOptions
+from aquifer_storage.domain.remote_storage import RemoteStorage
+from contract.remote_storage_manager import copied, joined
+from fixtures.hooked_object_store import HookedObjectStore
+
+OPTIONS = StorageOptions(
+    chunk_size_bytes=4_000,
+    part_size_bytes=10_000,
+    single_put_max_bytes=20_000,
+    upload_budget_bytes=40_000,
+    cleanup_timeout_s=5,
+)
+
+
+@pytest.fixture
+async def files(tmp_path: Path) -> FilesystemObjectStore:
+    store = FilesystemObjectStore(tmp_path)
+    await store.check()
+    return store
+
+
+@pytest.fixture
+def objects(files: FilesystemObjectStore) -> HookedObjectStore:
+    return HookedObjectStore(files)
+
+
+@pytest.fixture
+async def storage(objects: HookedObjectStore) -> AsyncIterator[RemoteStorage]:
+    storage = RemoteStorage(objects, options=OPTIONS, writer_version="1")
+    yield storage
+    await storage.close()
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Callable[[], list[str]]:
+    """Names every file in the store, unfinished uploads included."""
+    return lambda: sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
+
+
+SMALL, LARGE = 15_000, 90_000
+AFTER_THE_LOG = [
+    ("size_bytes", ".log"),
+    ("put", ".indexes"),
+    ("create", ".manifest"),
+]
+STEPS = [
+    *[(SMALL, *step) for step in [("put", ".log"), *AFTER_THE_LOG]],
+    *[
+        (LARGE, *step)
+        for step in [
+            ("start_upload", ".log"),
+            ("put_part", ".log"),
+            ("complete", ".log"),
+            *AFTER_THE_LOG,
+        ]
+    ],
+]
+
+
+@pytest.mark.parametrize("step", STEPS, ids=str)
+async def test_a_copy_that_fails_at_any_step_leaves_nothing(
+    storage: RemoteStorage,
+    objects: HookedObjectStore,
+    step: tuple[int, str, str],
+    left: Callable[[], list[str]],
+) -> None:
+    """SR-16: a failed copy leaves nothing dangling; T16."""
+    size_bytes, operation, suffix = step
+    failures = 0
+
+    async def fail(tried: str, key: str) -> None:
+        nonlocal failures
+        if tried == operation and key.endswith(suffix) and not failures:
+            failures += 1
+            raise RemoteStorageUnavailableError("no", retry_after_ms=1)
+
+    objects.before = fail
+    segment = builders.segment(size_bytes=size_bytes)
+    with pytest.raises(RemoteStorageUnavailableError):
+        await copied(storage, segment)
+    assert failures == 1
+    assert storage.writer.budget.used_bytes == 0
+    assert left() == []
+    metadata = await copied(storage, segment)
+    assert await joined(storage.fetch_log_segment(metadata, 0)) == segment.log
+
+
+@pytest.mark.parametrize(
+    ("operation", "suffix"),
+    [("put_part", ".log"), ("complete", ".log"), ("put", ".indexes"), ("create", ".manifest")],
+)
+async def test_a_copy_that_is_cancelled_at_any_step_leaves_nothing(
+    storage: RemoteStorage,
+    objects: HookedObjectStore,
+    operation: str,
+    suffix: str,
+    left: Callable[[], list[str]],
+) -> None:
+    reached = asyncio.Event()
+
+    async def hang(tried: str, key: str) -> None:
+        if tried == operation and key.endswith(suffix) and not reached.is_set():
+            reached.set()
+            await asyncio.Event().wait()
+
+    objects.before = hang
+    segment = builders.segment(size_bytes=90_000)
+    copy = asyncio.create_task(copied(storage, segment))
+    await reached.wait()
+    copy.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await copy
+    assert storage.writer.budget.used_bytes == 0
+    assert left() == []
+
+
+async def test_a_source_that_fails_leaves_nothing(
+    storage: RemoteStorage, objects: HookedObjectStore, left: Callable[[], list[str]]
+) -> None:
+    segment = builders.segment(size_bytes=90_000, piece_bytes=5_000)
+
+    class Failing(builders.BytesLogSource):
+        async def chunks(self) -> AsyncIterator[bytes | memoryview]:
+            async for piece in super().chunks():
+                yield piece
+                if objects.count("put_part") > 2:
+                    raise ConnectionResetError
+
+    source = Failing(data=segment.log, piece_bytes=5_000)
+    with pytest.raises(ConnectionResetError):
+        await copied(storage, segment.with_data(log_segment=source))
+    assert left() == []
+
+
+async def test_when_the_store_stays_away_the_later_deletion_cleans_up(
+    storage: RemoteStorage, objects: HookedObjectStore, left: Callable[[], list[str]]
+) -> None:
+    """T10: cleaning up is possible later too."""
+    is_away = False
+
+    async def away(operation: str, key: str) -> None:
+        nonlocal is_away
+        is_away = is_away or operation == "complete"
+        if is_away:
+            raise RemoteStorageUnavailableError("away", retry_after_ms=1)
+
+    objects.before = away
+    segment = builders.segment(size_bytes=90_000)
+    with pytest.raises(RemoteStorageUnavailableError):
+        await copied(storage, segment)
+    is_away = False
+    objects.before = HookedObjectStore(objects).before
+    assert left() != []
+    await storage.delete_log_segment_data(segment.metadata)
+    assert left() == []
+
+
+async def test_concurrent_copies_of_one_id_in_one_process_write_once(
+    storage: RemoteStorage, objects: HookedObjectStore
+) -> None:
+    segment = builders.segment(size_bytes=90_000)
+    results = await asyncio.gather(
+        *(storage.copy_log_segment_data(segment.metadata, segment.data) for _ in range(5))
+    )
+    assert len(set(results)) == 1
+    assert objects.count("complete") == 1
+    assert await joined(storage.fetch_log_segment(segment.metadata, 0)) == segment.log
+
+
+async def test_concurrent_copies_of_one_id_in_two_processes_both_succeed(
+    storage: RemoteStorage, objects: HookedObjectStore
+) -> None:
+    other = RemoteStorage(objects, options=OPTIONS, writer_version="1")
+    segment = builders.segment(size_bytes=90_000)
+    results = await asyncio.gather(
+        *(rsm.copy_log_segment_data(segment.metadata, segment.data) for rsm in (storage, other))
+    )
+    assert results[0] == results[1]
+    assert await joined(storage.fetch_log_segment(segment.metadata, 0)) == segment.log
+    await other.writer.close()
+
+
+async def test_a_failed_copy_does_not_delete_what_another_process_has_finished(
+    storage: RemoteStorage, objects: HookedObjectStore
+) -> None:
+    """Client retried on another replica while the first attempt was still failing."""
+    other = RemoteStorage(objects, options=OPTIONS, writer_version="1")
+    segment = builders.segment(size_bytes=90_000)
+    has_raced = False
+
+    async def race(operation: str, key: str) -> None:
+        nonlocal has_raced
+        if operation == "put" and key.endswith(".indexes") and not has_raced:
+            has_raced = True
+            await copied(other, segment)
+            raise RemoteStorageUnavailableError("late", retry_after_ms=1)
+
+    objects.before = race
+    with pytest.raises(RemoteStorageUnavailableError):
+        await copied(storage, segment)
+    assert await joined(storage.fetch_log_segment(segment.metadata, 0)) == segment.log
+    findings = [step.findings async for step in storage.verify_segment(segment.metadata)]
+    assert not any(findings)
+    await other.writer.close()
+
+
+async def test_a_copy_fails_when_another_process_is_cleaning_up_the_same_id(
+    storage: RemoteStorage,
+    objects: HookedObjectStore,
+    left: Callable[[], list[str]],
+    files: FilesystemObjectStore,
+) -> None:
+    """The manifest of an abandoned copy is never a segment, and blocks every later copy of that id."""
+    segment = builders.segment(size_bytes=90_000)
+    metadata = segment.metadata
+    tip = metadata.topic_id_partition
+    key = (
+        f"{tip.topic}-{tip.topic_id}/{tip.partition}/"
+        f"{metadata.start_offset:020d}-{metadata.segment_id.id}.manifest"
+    )
+
+    async def abandon(operation: str, tried: str) -> None:
+        if operation == "put" and tried.endswith(".indexes"):
+            await files.create(key, encode_abandoned("test"))
+
+    objects.before = abandon
+    for _ in range(2):
+        with pytest.raises(ConcurrentUpdateError):
+            await copied(storage, segment)
+    with pytest.raises(RemoteResourceNotFoundError):
+        await storage.describe_segment(metadata)
+    assert [stored async for stored in storage.list_stored_segments()] == []
+    await storage.delete_log_segment_data(metadata)
+    assert left() == []
+
+
+async def test_a_truncated_object_is_noticed_before_the_copy_succeeds(
+    storage: RemoteStorage, objects: HookedObjectStore, files: FilesystemObjectStore
+) -> None:
+    async def truncate(operation: str, key: str) -> None:
+        if operation == "size_bytes" and key.endswith(".log"):
+            await files.put(key, b"short")
+
+    objects.before = truncate
+    with pytest.raises(RemoteStorageUnavailableError, match="store has 5"):
+        await copied(storage, builders.segment())
+
+
+async def test_many_copies_at_once_stay_inside_the_budget(
+    storage: RemoteStorage, objects: HookedObjectStore
+) -> None:
+    """T45: memory is flat from 1 to 64 uploads."""
+    most_bytes = 0
+
+    async def look(operation: str, key: str) -> None:
+        nonlocal most_bytes
+        most_bytes = max(most_bytes, storage.writer.budget.used_bytes)
+
+    objects.before = look
+    log = builders.log_bytes(60_000, start_offset=100)
+    segments = [builders.segment(log) for _ in range(64)]
+    await asyncio.gather(*(copied(storage, segment) for segment in segments))
+    assert OPTIONS.part_size_bytes < most_bytes <= OPTIONS.upload_budget_bytes
+    assert storage.writer.budget.used_bytes == 0
+    assert objects.count("create", ".manifest") == 64
+
+
+async def test_large_segments_need_few_requests(tmp_path: Path) -> None:
+    """At most 60 writing requests for each GiB, with the options that are the default."""
+    store = FilesystemObjectStore(tmp_path)
+    storage = RemoteStorage(store, options=StorageOptions(), writer_version="1")
+    log = builders.renumbered_log(256 << 20, builders.record_batch(0, 64, 8_000))
+    segment = builders.segment(log, start_offset=0)
+    await copied(storage, segment)
+    writing = ("put_object", "create_upload", "upload_part", "complete_upload")
+    assert sum(store.totals.requests[operation] for operation in writing) * 4 <= 60
+    await storage.delete_log_segment_data(segment.metadata)
+    await storage.close()
+
+
+async def test_deleting_waits_for_a_copy_of_the_same_id(
+    storage: RemoteStorage, objects: HookedObjectStore, left: Callable[[], list[str]]
+) -> None:
+    reached, go = asyncio.Event(), asyncio.Event()
+
+    async def hold(operation: str, key: str) -> None:
+        if operation == "put" and key.endswith(".indexes"):
+            reached.set()
+            await go.wait()
+
+    objects.before = hold
+    segment = builders.segment()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(copied(storage, segment))
+        await reached.wait()
+        group.create_task(storage.delete_log_segment_data(segment.metadata))
+        go.set()
+    assert left() == []
+
+
+async def test_the_manifest_comes_last_and_goes_first(
+    storage: RemoteStorage, objects: HookedObjectStore
+) -> None:
+    segment = builders.segment(size_bytes=SMALL)
+    await copied(storage, segment)
+    writes = [key for operation, key in objects.operations if operation in ("put", "create")]
+    assert [Path(key).suffix for key in writes] == [".log", ".indexes", ".manifest"]
+    await storage.delete_log_segment_data(segment.metadata)
+    deletes = [key for operation, key in objects.operations if operation == "delete"]
+    assert [Path(key).suffix for key in deletes] == [".manifest", ".indexes", ".log"]
+
+
+async def test_custom_metadata_saves_the_manifest_of_the_first_read(
+    storage: RemoteStorage, objects: HookedObjectStore
+) -> None:
+    """A cold fetch costs one index read and one ranged read for each chunk at most."""
+    segment = builders.segment(size_bytes=3_000)
+    metadata = await copied(storage, segment)
+    objects.operations.clear()
+    await joined(storage.fetch_records(metadata, metadata.start_offset, 1))
+    assert [(op, Path(key).suffix) for op, key in objects.operations] == [
+        ("get", ".indexes"),
+        ("read", ".log"),
+    ]
+    other = replace(metadata, custom_metadata=None)
+    assert await joined(storage.fetch_log_segment(other, 0)) == segment.log
