@@ -9,7 +9,7 @@ import csv
 import re
 import sys
 from collections import defaultdict
-from pathlib import Path
+from collections.abc import Callable
 
 from generators.configuration import configuration_page
 from generators.page import DOCS, MARK, ROOT
@@ -66,14 +66,12 @@ def errors_page() -> str:
     return MARK + head + "| reason | meaning and remedy |\n|---|---|\n" + "\n".join(lines) + "\n"
 
 
-def pages() -> dict[Path, str]:
-    """Every generated page by its path."""
-    return {
-        DOCS / "requirements.md": requirements_page(),
-        DOCS / "reference" / "configuration.md": configuration_page(),
-        DOCS / "reference" / "errors.md": errors_page(),
-        DOCS / "reference" / "telemetry.md": telemetry_page(),
-    }
+PAGES: dict[str, Callable[[], str]] = {
+    "reference/configuration.md": configuration_page,
+    "reference/errors.md": errors_page,
+    "reference/telemetry.md": telemetry_page,
+    "requirements.md": requirements_page,
+}
 
 
 def main() -> None:
@@ -81,7 +79,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare only")
     check = parser.parse_args().check
-    for path, text in pages().items():
+    for name, page in PAGES.items():
+        path, text = DOCS / name, page()
         if not check:
             path.parent.mkdir(exist_ok=True)
             path.write_text(text)
