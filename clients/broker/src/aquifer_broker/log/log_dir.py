@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -134,6 +135,30 @@ class LogDir:
         path.rename(new)
         fsync_directory(self.path)
         return new
+
+    def make_future(self, name: str) -> Path:
+        """An empty directory for a log that is being moved here. Blocks.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        path = self.path / f"{name}.{os.urandom(16).hex()}{FUTURE_SUFFIX}"
+        path.mkdir()
+        return path
+
+    def drop_future(self, path: Path) -> None:
+        """Removes what a move has left behind, if anything; a failure leaves it to the next start. Blocks."""
+        shutil.rmtree(path, ignore_errors=True)
+
+    def install_future(self, future: Path, final: Path, files: Mapping[str, bytes]) -> None:
+        """Writes the checkpoints of a moved log, then gives its directory the real name. Blocks.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        self.write_files(files)
+        future.rename(final)
+        fsync_directory(self.path)
 
     def checkpoints_of(self, key: tuple[str, int]) -> LogCheckpoints:
         """What the checkpoint files said of a partition when they were read or written last."""

@@ -116,9 +116,7 @@ class LogDirSet:
         """
         home = self._homes.get(key)
         if home is None and wanted is not None:
-            home = next((each for each in self._dirs if each.path == wanted.absolute()), None)
-            if home is None:
-                raise InvalidConfigurationError(f"{wanted} is not one of log.dirs")
+            return self.find(wanted)
         if home is not None:
             home.guard.check()
             return home
@@ -153,6 +151,21 @@ class LogDirSet:
         with home.guard:
             path = home.partitions().get(key)
             return None if path is None else home.put_aside(path, suffix)
+
+    def find(self, path: Path) -> LogDir:
+        """One of the dirs, online.
+
+        Raises:
+            InvalidConfigurationError: It is none of this broker's.
+            LogStorageError: It is offline.
+        """
+        for each in self._dirs:
+            if each.path == path.absolute():
+                each.guard.check()
+                return each
+        if path.absolute() in self._failed:
+            raise LogStorageError(f"log dir {path} is offline")
+        raise InvalidConfigurationError(f"{path} is not one of log.dirs")
 
     def rehome(self, key: _Key, home: LogDir) -> None:
         """Records that a partition was moved to another dir."""

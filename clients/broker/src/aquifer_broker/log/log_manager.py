@@ -9,6 +9,7 @@ from typing import Final, Self
 
 import structlog
 from aquifer_core.clock import SystemClock
+from aquifer_core.errors import ErrorReason, RemoteResourceNotFoundError
 from aquifer_core.ids import KafkaUuid, TopicIdPartition
 from aquifer_core.ports import Clock
 
@@ -19,6 +20,7 @@ from aquifer_broker.log.log_dir import DELETE_SUFFIX, STRAY_SUFFIX, LogDir
 from aquifer_broker.log.log_dir_set import LogDirSet
 from aquifer_broker.log.log_errors import LogStorageError
 from aquifer_broker.log.log_maintenance import LogMaintenance, LogManagerSettings
+from aquifer_broker.log.log_moves import FutureLog, LogMoves
 from aquifer_broker.log.log_resources import LogResources
 from aquifer_broker.log.partition_log import PartitionLog
 
@@ -66,6 +68,7 @@ class LogManager:
             cleaner=self._cleaner,
             settings=settings or LogManagerSettings(),
         )
+        self._moves = LogMoves(resources_of=self._resources, moved=self._moved)
         self._running = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -81,6 +84,7 @@ class LogManager:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self._moves.close()
         await self._running.aclose()
         failed: set[Path] = set()
         slots = asyncio.Semaphore(_LOGS_CLOSED_AT_ONCE)
@@ -166,6 +170,31 @@ class LogManager:
             strays.append(TopicIdPartition(topic_id or KafkaUuid.ZERO, *key))
         return strays
 
+    async def move_log(self, topic: str, partition: int, log_dir: Path) -> None:
+        """Begins to move a log to another log dir; it serves on meanwhile (AlterReplicaLogDirs, SR-28). Idempotent.
+
+        Raises:
+            RemoteResourceNotFoundError: (PARTITION_NOT_FOUND) the log is not open here.
+            InvalidConfigurationError: the dir is none of `log.dirs`.
+            LogStorageError: the log's dir or the new one is offline.
+        """
+        log = self.get(topic, partition)
+        target = self._dirs.find(log_dir)
+        if log is None:
+            raise RemoteResourceNotFoundError(
+                f"{topic}-{partition} is not on this broker", reason=ErrorReason.PARTITION_NOT_FOUND
+            )
+        async with self._opening[topic, partition]:
+            await self._moves.start(log, target)
+
+    def future_logs(self) -> Sequence[FutureLog]:
+        """Moves under way, for DescribeLogDirs."""
+        return self._moves.future_logs()
+
+    async def wait_for_move(self, topic: str, partition: int) -> None:
+        """Returns when no move of a log is under way."""
+        await self._moves.wait((topic, partition))
+
     def update_topic_config(self, topic: str, config: LogConfig) -> None:
         """Hands a changed configuration to the topic's open logs."""
         for key, log in self._logs.items():
@@ -229,7 +258,16 @@ class LogManager:
             on_rolled=self._maintenance.rolled,
         )
 
+    async def _moved(self, log: PartitionLog, home: LogDir, left: Path) -> None:
+        key = (log.topic_id_partition.topic, log.topic_id_partition.partition)
+        source = self._dirs.home_of(key)
+        self._dirs.rehome(key, home)
+        with source.guard:
+            gone = await on_disk(source.put_aside, left, DELETE_SUFFIX)
+        self._cleaner.schedule([gone], log.config.file_delete_delay_ms)
+
     async def _remove(self, key: _Key, suffix: str) -> None:
+        await self._moves.cancel(key)
         log = self._logs.pop(key, None)
         if log is not None:
             await log.retire()

@@ -16,6 +16,8 @@ from aquifer_core.segment import LogSegmentData
 from aquifer_broker.log.disk_work import on_disk
 from aquifer_broker.log.log_append import append_records
 from aquifer_broker.log.log_config import LogConfig
+from aquifer_broker.log.log_copy import LogCopy
+from aquifer_broker.log.log_dir import LogDir
 from aquifer_broker.log.log_flush import flush_log, save_leader_epochs
 from aquifer_broker.log.log_loader import LogCheckpoints, load_log
 from aquifer_broker.log.log_reader import local_aborted_transactions, read_log
@@ -336,6 +338,57 @@ class PartitionLog(LogView):
         finally:
             self._guard.retired = True
             self._release()
+
+    def start_copy(self, target: Path) -> LogCopy:
+        """Begins to copy the log's files to an empty directory of another log dir."""
+        return LogCopy(self._state, target)
+
+    async def switch_to(
+        self, final: Path, home: LogDir, copy: LogCopy, resources: LogResources
+    ) -> None:
+        """Finishes a copy while appends wait, and goes on from it. Whoever holds this log does not notice.
+
+        Args:
+            final: What the copy's directory is to be called.
+            home: The log dir that it lies in; gets the log's checkpoints.
+            copy: Made by `start_copy`.
+            resources: Of the new log dir.
+
+        Raises:
+            LogStorageError: The log could not be read; it stays where it is.
+            OSError: The new log dir failed; the log stays where it is.
+        """
+        async with self._restructuring:
+            self._guard.check()
+            old = self._state
+            async with old.flushing:
+                await copy.finish()
+                state = await self._install(final, home, copy, resources)
+            state.highest_offset_in_remote_storage = old.highest_offset_in_remote_storage
+            self._state, self._resources = state, resources
+            self._guard = LogGuard(resources.guard, str(state.topic_id_partition))
+            for segment in old.segments:
+                segment.release()
+
+    async def _install(
+        self, final: Path, home: LogDir, copy: LogCopy, resources: LogResources
+    ) -> LogState:
+        """Gives a finished copy its name and loads it; a failure leaves nothing behind."""
+        old = self._state
+        checkpoints = LogCheckpoints(
+            clean_shutdown=True,
+            recovery_point=old.log_end_offset,
+            log_start_offset=old.log_start_offset,
+            high_watermark=old.high_watermark,
+        )
+        tip, now_ms = old.topic_id_partition, resources.clock.now_ms()
+        try:
+            await on_disk(home.install_future, copy.target, final, home.update_checkpoints([self]))
+            return await on_disk(load_log, final, tip, old.config, checkpoints, now_ms)
+        except BaseException:
+            home.forget((tip.topic, tip.partition))
+            await on_disk(home.drop_future, final)
+            raise
 
     async def retire(self) -> None:
         """Ends the log because its directory goes away: waits for work on its files, then refuses everything. Saves nothing."""
