@@ -157,7 +157,12 @@ class ListOffsetsHandler:
         log = question.log
         remote = self._services.remote
         record: TimestampAndOffset | None = None
-        if remote is not None and log.tiering_enabled and log.highest_offset_in_remote_storage >= 0:
+        # After a restart the highest remote offset is unknown for a while; a local log that starts later tells as much.
+        has_remote_part = (
+            log.highest_offset_in_remote_storage >= 0
+            or log.log_start_offset < log.local_log_start_offset
+        )
+        if remote is not None and log.tiering_enabled and has_remote_part:
             record = await remote.offset_for_timestamp(log, question.timestamp)
         if record is None:
             record = await log.offset_for_timestamp(question.timestamp)
