@@ -41,7 +41,11 @@ _TOPIC_CONFIG: Final = {
 _DEADLINE_S: Final = 180.0
 _CLIENT_S: Final = 30.0
 
+_MIN_WIDTH: Final = 120
+
 console = Console()
+if not console.is_terminal:
+    console = Console(width=_MIN_WIDTH)
 
 
 async def run_demo(source: Path | None, data_dir: Path | None, megabytes: int) -> int:

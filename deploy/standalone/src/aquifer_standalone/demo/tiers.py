@@ -132,11 +132,11 @@ def tiers_table(title: str, tiers: list[PartitionTiers]) -> Table:
         ("partition", "total"),
         ("broker", ""),
         ("log start", ""),
-        ("local log start", ""),
-        ("highest remote", ""),
+        ("local start", ""),
+        ("remote up to", ""),
         ("log end", ""),
-        ("on the broker's disk", f"{local / _MIB:,.1f} MiB"),
-        ("in the object store", f"{remote / _MIB:,.1f} MiB"),
+        ("broker disk", f"{local / _MIB:,.1f} MiB"),
+        ("object store", f"{remote / _MIB:,.1f} MiB"),
         ("objects", f"{objects:,}"),
     ):
         table.add_column(header, footer, justify="right")
