@@ -126,8 +126,9 @@ class BrokerNode:
         tiering = await self._tiering(starting, logs, partitions)
         services.remote = tiering.remote_log if tiering is not None else None
         self._follow_dynamic_configs(services, partitions)
-        starting.callback(services.groups.close)
         await self._listen(starting, services)
+        # Before the connections are drained, so that nobody waits there for a rebalance.
+        starting.callback(services.groups.close)
         broker = self._describe(logs, tiering.broker_log_address if tiering is not None else "")
         await starting.enter_async_context(
             BrokerLease(metadata, broker, on_superseded=self.stopping.set)

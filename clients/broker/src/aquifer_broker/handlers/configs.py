@@ -145,7 +145,10 @@ class _Alteration:
             kind = ConfigResource.BROKER
         async with asyncio.timeout(timeout_s):
             await self._services.metadata.alter_configs(
-                kind, resource.resource_name, changes, validate_only=validate_only
+                kind,
+                resource.resource_name,
+                [_explicit(change, before, after) for change in changes],
+                validate_only=validate_only,
             )
         if not validate_only:
             await self._services.view.wait_until(
@@ -239,6 +242,16 @@ def _change(requested: Any) -> ConfigChange:
             f"operation {requested.config_operation} on {requested.name} is not known"
         ) from None
     return ConfigChange(key=requested.name, value=requested.value, operation=operation)
+
+
+def _explicit(
+    change: ConfigChange, before: Mapping[str, str], after: Mapping[str, str]
+) -> ConfigChange:
+    """A list that was not set is changed from its default, which only brokers know."""
+    is_list_change = change.operation in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT)
+    if not is_list_change or change.key in before:
+        return change
+    return ConfigChange(key=change.key, value=after[change.key])
 
 
 def _changed_list(current: Mapping[str, str], change: ConfigChange) -> str:

@@ -71,7 +71,7 @@ class FetchHandler:
             size_bytes = sum(read.size_bytes for read in reads)
             if size_bytes >= body.min_bytes or any(read.ends_the_wait for read in reads):
                 return reads
-            if any(read.remote for read in reads) or client.gone or loop.time() >= deadline_s:
+            if any(read.remote for read in reads) or client.hurried or loop.time() >= deadline_s:
                 return reads
             await _wait_for_appends(reads, body.min_bytes - size_bytes, deadline_s, client)
 
@@ -111,7 +111,7 @@ async def _wait_for_appends(
             undo.callback(log.subscribe(moved.set))
         try:
             async with asyncio.timeout_at(deadline_s):
-                while not client.gone:
+                while not client.hurried:
                     moved.clear()
                     appended = sum(abs(log.size_bytes - before) for log, before in grown)
                     if appended >= missing_bytes or _bound_moved(reads):

@@ -22,27 +22,38 @@ _WRITE_HIGH_WATER_BYTES: Final = 1024 * 1024
 
 
 class Client:
-    """Who is at the other end of a connection."""
+    """Who is at the other end of a connection.
 
-    __slots__ = ("_on_gone", "gone", "host", "listener", "port")
+    Attributes:
+        gone: the connection ended; nobody waits for the answer.
+        hurried: a long poll should be answered now, because the client is gone or the broker stops.
+    """
+
+    __slots__ = ("_on_hurry", "gone", "host", "hurried", "listener", "port")
 
     def __init__(self, *, host: str, port: int, listener: str) -> None:
         self.host = host
         self.port = port
         self.listener = listener
         self.gone = False
-        self._on_gone: set[Callable[[], None]] = set()
+        self.hurried = False
+        self._on_hurry: set[Callable[[], None]] = set()
 
-    def watch(self, on_gone: Callable[[], None]) -> Callable[[], None]:
-        """Calls back when the connection ends, so that a long poll need not go on; returns the undo."""
-        self._on_gone.add(on_gone)
-        return lambda: self._on_gone.discard(on_gone)
+    def watch(self, on_hurry: Callable[[], None]) -> Callable[[], None]:
+        """Calls back when a long poll need not go on; returns the undo."""
+        self._on_hurry.add(on_hurry)
+        return lambda: self._on_hurry.discard(on_hurry)
+
+    def hurry(self) -> None:
+        """Ends long polls."""
+        self.hurried = True
+        for on_hurry in tuple(self._on_hurry):
+            on_hurry()
 
     def leave(self) -> None:
         """The connection ended."""
         self.gone = True
-        for on_gone in tuple(self._on_gone):
-            on_gone()
+        self.hurry()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +84,14 @@ class _KafkaConnection(asyncio.BufferedProtocol):
         self._drained = asyncio.Event()
         self._drained.set()
         self._paused = False
-        self._busy = False
+        self.busy = False
         self._transport: asyncio.Transport
         self._client: Client
         self._last_active_s = 0.0
 
     def is_idle_since(self, oldest_s: float) -> bool:
         """No traffic since then, and neither a request in work nor one whose answer the client still takes."""
-        waits_for_client = not self._busy or not self._drained.is_set()
+        waits_for_client = not self.busy or not self._drained.is_set()
         return waits_for_client and self._last_active_s < oldest_s
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -150,7 +161,7 @@ class _KafkaConnection(asyncio.BufferedProtocol):
             self._state.close()
 
     async def _answer(self, frame: memoryview) -> None:
-        self._busy = True
+        self.busy = True
         frame_bytes = len(frame)
         try:
             reply = await self._server.dispatch(frame, self._client)
@@ -158,7 +169,7 @@ class _KafkaConnection(asyncio.BufferedProtocol):
             if reply is not None:
                 await self._send(reply)
         finally:
-            self._busy = False
+            self.busy = False
             self._touch()
             self._state.done(frame_bytes)
 
@@ -171,7 +182,9 @@ class _KafkaConnection(asyncio.BufferedProtocol):
             if reply.sent is not None:
                 reply.sent()
 
-    def wake(self) -> None:
+    def drain(self) -> None:
+        """The broker stops: what is in work is answered soon, and nothing else."""
+        self._client.hurry()
         self._arrived.set()
 
     def _touch(self) -> None:
@@ -230,6 +243,16 @@ class KafkaServer:
         """Open connections."""
         return len(self._connections)
 
+    @property
+    def worker_count(self) -> int:
+        """Connections that are served, those too whose client left before its answer."""
+        return len(self._workers)
+
+    @property
+    def busy_count(self) -> int:
+        """Connections with a request in work."""
+        return sum(connection.busy for connection in self._connections)
+
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
@@ -246,7 +269,7 @@ class KafkaServer:
         assert self._server is not None
         self._server.close()
         for connection in tuple(self._connections):
-            connection.wake()
+            connection.drain()
         await self._join_workers(self._drain_timeout_s)
         for task in self._workers:
             task.cancel()

@@ -1,0 +1,175 @@
+"""Fetch on the wire: bounds, long polls, epochs."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+from aquifer_broker.app import BrokerNode
+from aquifer_broker.protocol.versions import ApiKey
+from aquifer_core.formats.record_batch import iter_batches
+from fixtures.broker_logs import client_batch
+from fixtures.broker_node import StartBroker
+from fixtures.kafka_wire import KafkaWire
+from fixtures.polling import eventually
+from fixtures.wire_topic import WireTopic
+from kio.schema.errors import ErrorCode
+
+BATCH = client_batch(value=b"v" * 900)
+
+
+@pytest.fixture
+async def topic(broker: BrokerNode) -> AsyncIterator[WireTopic]:
+    """A topic of ten batches with one record each."""
+    async with KafkaWire(broker.port("PLAINTEXT")) as wire:
+        topic = await WireTopic.create(wire)
+        for _ in range(10):
+            await topic.produce(BATCH)
+        yield topic
+
+
+@pytest.fixture
+async def producer(broker: BrokerNode, topic: WireTopic) -> AsyncIterator[WireTopic]:
+    """The same topic over another connection."""
+    async with KafkaWire(broker.port("PLAINTEXT")) as wire:
+        yield WireTopic(wire, topic.name, topic.topic_id)
+
+
+def offsets(records: bytes) -> list[int]:
+    return [batch.base_offset for batch in iter_batches(records)]
+
+
+async def test_a_fetch_starts_at_its_offset_and_tells_the_offsets_of_the_log(
+    topic: WireTopic,
+) -> None:
+    answer = await topic.fetch(4)
+    assert offsets(answer.records) == [4, 5, 6, 7, 8, 9]
+    assert (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset) == (
+        10,
+        10,
+        0,
+    )
+    assert answer.aborted_transactions is None
+
+
+@pytest.mark.parametrize("version", [4, 11, 13, 17])
+async def test_names_and_ids_lead_to_the_same_records(topic: WireTopic, version: int) -> None:
+    answer = await topic.fetch(9, version=version, isolation=1)
+    assert offsets(answer.records) == [9]
+    assert answer.aborted_transactions == ()
+
+
+async def test_both_limits_bound_an_answer_but_the_first_batch_always_comes(
+    topic: WireTopic,
+) -> None:
+    size = len(BATCH)
+    assert offsets((await topic.fetch(0, partition_max_bytes=2 * size)).records) == [0, 1]
+    assert offsets((await topic.fetch(0, max_bytes=3 * size)).records) == [0, 1, 2]
+    assert len((await topic.fetch(0, max_bytes=1)).records) == size
+    assert len((await topic.fetch(0, partition_max_bytes=1)).records) == size
+
+
+async def test_an_offset_outside_the_log_is_out_of_range(topic: WireTopic) -> None:
+    assert (await topic.fetch(11)).error_code is ErrorCode.offset_out_of_range
+    assert (await topic.fetch(10)).error_code is ErrorCode.none
+    await topic.delete_records(3)
+    below = await topic.fetch(2)
+    assert below.error_code is ErrorCode.offset_out_of_range
+    assert below.log_start_offset == 3
+
+
+async def test_a_fetch_at_the_end_waits_for_the_next_record(
+    topic: WireTopic, producer: WireTopic
+) -> None:
+    waiting = asyncio.create_task(topic.fetch(10, min_bytes=1, max_wait_ms=20_000))
+    assert not (await asyncio.wait([waiting], timeout=0.05))[0]
+    await producer.produce(BATCH)
+    async with asyncio.timeout(5):
+        assert offsets((await waiting).records) == [10]
+
+
+async def test_a_fetch_waits_until_enough_bytes_are_there(
+    topic: WireTopic, producer: WireTopic
+) -> None:
+    enough = 3 * len(BATCH)
+    waiting = asyncio.create_task(topic.fetch(10, min_bytes=enough, max_wait_ms=20_000))
+    for _ in range(2):
+        await producer.produce(BATCH)
+    assert not (await asyncio.wait([waiting], timeout=0.05))[0]
+    await producer.produce(BATCH)
+    async with asyncio.timeout(5):
+        assert offsets((await waiting).records) == [10, 11, 12]
+
+
+async def test_a_fetch_is_answered_with_what_there_is_when_its_time_is_over(
+    topic: WireTopic,
+) -> None:
+    answer = await topic.fetch(9, min_bytes=1_000_000, max_wait_ms=100)
+    assert offsets(answer.records) == [9]
+    assert (await topic.fetch(10, min_bytes=1, max_wait_ms=100)).records == b""
+
+
+async def test_an_error_ends_the_wait(topic: WireTopic) -> None:
+    async with asyncio.timeout(5):
+        answer = await topic.fetch(99, min_bytes=1, max_wait_ms=60_000)
+    assert answer.error_code is ErrorCode.offset_out_of_range
+
+
+async def test_nobody_waits_for_a_client_that_left(broker: BrokerNode, topic: WireTopic) -> None:
+    async with KafkaWire(broker.port("PLAINTEXT")) as wire:
+        left = WireTopic(wire, topic.name, topic.topic_id)
+        await left.send_fetch(10, min_bytes=1, max_wait_ms=600_000)
+        await eventually(lambda: broker.servers["PLAINTEXT"].busy_count == 1)
+    await eventually(lambda: broker.servers["PLAINTEXT"].worker_count == 1)
+
+
+async def test_a_stopping_broker_answers_long_polls(start_broker: StartBroker) -> None:
+    async with AsyncExitStack() as client:
+        async with await start_broker(1, stop=True) as node:
+            wire = await client.enter_async_context(KafkaWire(node.port("PLAINTEXT")))
+            topic = await WireTopic.create(wire)
+            await topic.send_fetch(0, min_bytes=1, max_wait_ms=600_000)
+            await eventually(lambda: node.servers["PLAINTEXT"].busy_count == 1)
+        response = await wire.receive(ApiKey.FETCH, 12)
+        # It no longer leads; the client looks for who does.
+        answer = response.responses[0].partitions[0]
+        assert answer.error_code is ErrorCode.not_leader_or_follower
+        with pytest.raises(EOFError):
+            await wire.receive_bytes()
+
+
+async def test_leader_epochs_of_clients_are_checked(topic: WireTopic) -> None:
+    assert (await topic.fetch(0, epoch=0)).error_code is ErrorCode.none
+    assert (await topic.fetch(0, epoch=1)).error_code is ErrorCode.unknown_leader_epoch
+
+
+async def test_an_old_leader_epoch_is_fenced_after_a_restart(start_broker: StartBroker) -> None:
+    node = await start_broker(1, stop=True)
+    async with node, KafkaWire(node.port("PLAINTEXT")) as wire:
+        topic = await WireTopic.create(wire)
+        await topic.produce(BATCH)
+    node = await start_broker(1, stop=True)
+    async with node, KafkaWire(node.port("PLAINTEXT")) as wire:
+        again = WireTopic(wire, topic.name, topic.topic_id)
+        await eventually(lambda: node.view.topics["t"].partitions[0].leader_epoch == 2)
+        await node.services.partitions.wait_settled(5)
+        assert (await again.fetch(0, epoch=0)).error_code is ErrorCode.fenced_leader_epoch
+        diverging = await again.fetch(2, epoch=2, last_epoch=1)
+        assert diverging.diverging_epoch.end_offset == 1
+        assert offsets((await again.fetch(0)).records) == [0]
+
+
+async def test_an_unknown_topic_id_and_an_unknown_name_have_codes_of_their_own(
+    topic: WireTopic,
+) -> None:
+    topic.topic_id, topic.name = uuid.uuid4(), "none"
+    assert (await topic.fetch(0, version=13)).error_code is ErrorCode.unknown_topic_id
+    by_name = await topic.fetch(0, version=12)
+    assert by_name.error_code is ErrorCode.unknown_topic_or_partition
+
+
+async def test_a_fetch_that_asks_for_a_session_is_served_without_one(topic: WireTopic) -> None:
+    await topic.send_fetch(0)
+    response = await topic.wire.receive(ApiKey.FETCH, 12)
+    assert response.session_id == 0
