@@ -17,7 +17,8 @@ from aquifer_core.errors import (
 )
 from aquifer_rpc.calls import call_stream, call_unary
 from aquifer_rpc.channel import connect
-from aquifer_rpc.settings import GrpcClientSettings
+from aquifer_rpc.settings import GrpcClientSettings, GrpcServerSettings
+from fixtures.polling import eventually
 from fixtures.scripted_storage import ScriptedStorage, collect, serving, talking
 
 REQUEST = pb.DescribeSegmentRequest()
@@ -228,3 +229,33 @@ async def test_cancelling_the_caller_cancels_the_call_and_nothing_else() -> None
             with pytest.raises(asyncio.CancelledError):
                 await task
             await cancelled.wait()
+
+
+async def test_calls_on_a_closed_channel_are_unavailable() -> None:
+    async with talking(failing()) as (stub, channel):
+        await channel.close()
+        with pytest.raises(RemoteStorageUnavailableError):
+            await call_unary(stub.DescribeSegment, REQUEST, retry=False)
+        with pytest.raises(RemoteStorageUnavailableError):
+            await anext(call_stream(stub.FetchLogSegment, pb.FetchLogSegmentRequest(), retry=False))
+
+
+async def test_a_service_that_comes_back_is_found_again(
+    quick_retries: GrpcClientSettings,
+) -> None:
+    async with serving(failing()) as first:
+        port = first.port
+        channel = connect(f"127.0.0.1:{port}", settings=quick_retries)
+        stub = pb_grpc.RemoteStorageServiceStub(channel)
+        await call_unary(stub.DescribeSegment, REQUEST)
+    async with channel:
+        with pytest.raises(RemoteStorageUnavailableError):
+            await call_unary(stub.DescribeSegment, REQUEST)
+        settings = GrpcServerSettings(listen=f"127.0.0.1:{port}")
+        async with serving(failing(), settings=settings):
+
+            async def answered() -> bool:
+                await call_unary(stub.DescribeSegment, REQUEST, retry=False)
+                return True
+
+            assert await eventually(answered, timeout_s=10)

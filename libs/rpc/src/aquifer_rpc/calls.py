@@ -156,9 +156,9 @@ class Method:
             attempts = self._attempts(deadline_s, retry, affinity, record)
             while True:
                 endpoint, timeout_s = attempts.next()
-                started = False
-                call = self._start(endpoint, record, timeout_s, request)
+                started, call = False, None
                 try:
+                    call = self._start(endpoint, record, timeout_s, request)
                     while (message := await call.read()) is not grpc.aio.EOF:
                         started = True
                         yield message
@@ -170,7 +170,7 @@ class Method:
                     attempts.succeeded(endpoint)
                     return
                 finally:
-                    call.cancel()
+                    _cancel(call)
 
     async def upload(
         self, requests: AsyncIterable[Any], deadline_s: float | None, affinity: bytes | None
@@ -179,8 +179,9 @@ class Method:
         with CallRecord(self.name) as record:
             attempts = self._attempts(deadline_s, False, affinity, record)
             endpoint, timeout_s = attempts.next()
-            call = self._start(endpoint, record, timeout_s)
+            call = None
             try:
+                call = self._start(endpoint, record, timeout_s)
                 async for request in requests:
                     if not await _written(call, request):
                         break
@@ -190,7 +191,7 @@ class Method:
             except CALL_FAILURES as error:
                 attempts.give_up(endpoint, error)
             finally:
-                call.cancel()
+                _cancel(call)
             attempts.succeeded(endpoint)
             return answer
 
@@ -201,14 +202,15 @@ class Method:
         with CallRecord(self.name) as record:
             attempts = self._attempts(deadline_s, False, affinity, record)
             endpoint, timeout_s = attempts.next()
-            call = self._start(endpoint, record, timeout_s, requests)
+            call = None
             try:
+                call = self._start(endpoint, record, timeout_s, requests)
                 async for message in call:
                     yield message
             except CALL_FAILURES as error:
                 attempts.give_up(endpoint, error)
             finally:
-                call.cancel()
+                _cancel(call)
 
     def _attempts(
         self,
@@ -234,6 +236,12 @@ def _ours(method: Any) -> Method:
     if not isinstance(method, Method):
         raise TypeError("the stub was not made on an aquifer_rpc Channel")
     return method
+
+
+def _cancel(call: Any | None) -> None:
+    """Ends a call that is still under way, whatever the reason it is left for."""
+    if call is not None:
+        call.cancel()
 
 
 async def _written(call: Any, request: Any | None) -> bool:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import grpc
 import grpc.aio
@@ -13,6 +13,8 @@ from aquifer_rpc.endpoints import Endpoint, Endpoints
 from aquifer_rpc.flow_control import window_options
 from aquifer_rpc.retry import RetryPolicy
 from aquifer_rpc.settings import GrpcClientSettings
+
+_ROUND_ROBIN: Final = '{"loadBalancingConfig": [{"round_robin": {}}]}'
 
 
 def connect(
@@ -141,6 +143,8 @@ def _options(settings: GrpcClientSettings) -> list[tuple[str, Any]]:
         ("grpc.enable_retries", 0),
         ("grpc.use_local_subchannel_pool", int(settings.private_connection)),
     ]
+    if settings.round_robin:
+        options.append(("grpc.service_config", _ROUND_ROBIN))
     if settings.tls is not None and settings.tls.server_name is not None:
         options.append(("grpc.ssl_target_name_override", settings.tls.server_name))
     return options

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any, Final, TypeAlias
 
 import grpc
@@ -88,7 +88,9 @@ class ServingInterceptor(grpc.aio.ServerInterceptor):
                     await answers
                     return
                 write = context.write
-                async with aclosing(answers):
+                async with AsyncExitStack() as stack:
+                    if hasattr(answers, "aclose"):
+                        await stack.enter_async_context(aclosing(answers))
                     async for answer in answers:
                         await write(answer)
 

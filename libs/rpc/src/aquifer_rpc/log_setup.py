@@ -21,16 +21,17 @@ def configure_logging(settings: LogSettings, service_name: str = "") -> None:
     level = getattr(logging, settings.level.value.upper())
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
+        structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         add_trace_context,
     ]
     if service_name:
         shared.append(_adder_of("service", service_name))
+    # Our own lines do not pass through the standard library, which costs more than all the rest of a log line.
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[*shared, *_renderers(settings.format)],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.stdlib.LoggerFactory(),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
     formatter = structlog.stdlib.ProcessorFormatter(

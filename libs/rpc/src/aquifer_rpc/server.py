@@ -86,11 +86,12 @@ class GrpcServer:
         return self._readiness.ready
 
     async def __aenter__(self) -> Self:
-        self._server = self._build()
-        self.port = self._bind(self._server)
+        server = self._build()
+        self.port = self._bind(server)
         await self._readiness.begin(self._service_names)
         await self._readiness.probe()
-        await self._server.start()
+        await server.start()
+        self._server = server
         await self._stack.enter_async_context(
             SupervisedLoop(
                 f"{self._name} readiness",

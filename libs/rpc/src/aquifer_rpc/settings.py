@@ -117,8 +117,8 @@ class GrpcClientSettings(Group):
     """Longest time to establish a connection; then the address counts as unavailable."""
     reconnect_backoff_min_s: PositiveFloat = 0.1
     """First pause before connecting again."""
-    reconnect_backoff_max_s: PositiveFloat = 5.0
-    """Longest pause before connecting again."""
+    reconnect_backoff_max_s: PositiveFloat = 1.0
+    """Longest pause before connecting again; a service that comes back is not noticed earlier."""
     max_attempts: PositiveInt = 5
     """Attempts of one call, the first included; 1 turns retries off."""
     retry_backoff_min_s: PositiveFloat = 0.05
@@ -127,6 +127,8 @@ class GrpcClientSettings(Group):
     """Longest pause between retries, unless the server asks for more."""
     down_s: PositiveFloat = 1.0
     """With several endpoints: how long one that did not answer is asked last."""
+    round_robin: bool = False
+    """Spreads calls over all addresses that a DNS name has, instead of staying with the first that answers."""
     private_connection: bool = False
     """Own connection instead of one shared with other channels of this process to the same address."""
 
