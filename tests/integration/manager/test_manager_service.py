@@ -1,13 +1,31 @@
 """The manager through gRPC, with a broker behind gRPC, over in-memory roles."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
 import pytest
+from aquifer.common.v1 import partition_pb2 as common
 from aquifer.manager.v1 import remote_log_manager_service_pb2 as pb
-from aquifer_core.errors import OffsetOutOfRangeError, RemoteResourceNotFoundError
+from aquifer_core.errors import (
+    ErrorReason,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    QuotaExceededError,
+    RemoteResourceNotFoundError,
+    RemoteStorageUnavailableError,
+)
+from aquifer_core.fakes.remote_log_metadata import InMemoryRemoteLogMetadataManager
+from aquifer_core.fakes.remote_storage import InMemoryRemoteStorageManager
+from aquifer_core.formats.transaction_index import AbortedTransaction
 from aquifer_core.segment import CopyResult, RemoteLogSegmentMetadata
+from aquifer_core.state import RemoteLogSegmentState
+from aquifer_manager.adapters.deletion_journal import FileDeletionJournal
 from aquifer_rpc import convert
 from fixtures.manager_segments import Segment, batch, put
-from fixtures.manager_service import INCARNATION, ManagerBench
-from fixtures.manager_world import SimulatedLog, partition
+from fixtures.manager_service import INCARNATION, ManagerBench, manager_bench
+from fixtures.manager_world import START_MS, Fault, SimulatedLog, partition
 from fixtures.polling import eventually
 
 TIP = partition()
@@ -108,3 +126,301 @@ async def test_a_partition_is_described_with_offsets_lag_and_tasks(bench: Manage
     assert {task.type for task in state.tasks} == {pb.TASK_TYPE_COPY, pb.TASK_TYPE_EXPIRATION}
     pages = [page async for page in bench.stub.ListPartitions(pb.ListPartitionsRequest())]
     assert [len(page.partitions) for page in pages] == [1]
+
+
+def fetch_request(offset: int, **kwargs: object) -> pb.FetchRequest:
+    given: dict[str, object] = {
+        "topic_id_partition": convert.tip_to_pb(TIP),
+        "fetch_offset": offset,
+        "max_bytes": 1 << 20,
+        "min_one_batch": True,
+        "lineage": convert.lineage_to_pb({0: 0}),
+        **kwargs,
+    }
+    return pb.FetchRequest(**given)  # type: ignore[arg-type]
+
+
+async def fetched(bench: ManagerBench, request: pb.FetchRequest, **kwargs: float) -> bytes:
+    stream = bench.stub.Fetch(request, **kwargs)
+    return b"".join([message.data async for message in stream])
+
+
+async def test_record_bytes_come_in_messages_of_at_most_one_mebibyte(bench: ManagerBench) -> None:
+    large = batch(0, value=b"x" * 2_500_000)
+    await put(Segment(tip=TIP, batches=[large]), bench.storage, bench.metadata)
+    messages = [message async for message in bench.stub.Fetch(fetch_request(0))]
+    assert max(len(message.data) for message in messages) == 1 << 20
+    assert b"".join(message.data for message in messages) == large
+
+
+async def test_aborted_transactions_travel_with_the_plan(bench: ManagerBench) -> None:
+    """K-3.8."""
+    entry = AbortedTransaction(producer_id=7, first_offset=0, last_offset=1, last_stable_offset=2)
+    await put(
+        Segment(tip=TIP, batches=[batch(0), batch(1)], aborted=[entry]),
+        bench.storage,
+        bench.metadata,
+    )
+    request = fetch_request(0, isolation_level=common.ISOLATION_LEVEL_READ_COMMITTED)
+    messages = [message async for message in bench.stub.Fetch(request)]
+    found = [
+        (each.producer_id, each.first_offset) for each in messages[0].plan.aborted_transactions
+    ]
+    assert found == [(7, 0)]
+
+
+async def test_a_store_that_is_down_is_unavailable_and_the_manager_serves_on(
+    bench: ManagerBench,
+) -> None:
+    """SR-36: the error says what is down; announcements are still answered."""
+    await put(Segment(tip=TIP, batches=[batch(0)]), bench.storage, bench.metadata)
+    bench.storage.fail("fetch_records", *[RemoteStorageUnavailableError("store down")] * 100)
+    with pytest.raises(RemoteStorageUnavailableError, match="store down"):
+        await fetched(bench, fetch_request(0), timeout=0.5)
+    await bench.register()
+    await bench.lead(TIP)
+    assert bench.manager.server.ready
+
+
+async def test_a_segment_deleted_meanwhile_is_not_found(bench: ManagerBench) -> None:
+    """SR-23."""
+    segment = await put(Segment(tip=TIP, batches=[batch(0)]), bench.storage, bench.metadata)
+    await bench.storage.delete_log_segment_data(segment)
+    with pytest.raises(RemoteResourceNotFoundError):
+        await fetched(bench, fetch_request(0))
+
+
+async def test_a_full_reader_queue_is_resource_exhausted_with_a_delay(tmp_path: Path) -> None:
+    """SR-9 through the wire."""
+    release = asyncio.Event()
+
+    class Slow(InMemoryRemoteStorageManager):
+        async def fetch_records(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+            async for piece in super().fetch_records(*args, **kwargs):
+                await release.wait()
+                yield piece
+
+    limits = {"reader_threads": 1, "reader_max_pending_tasks": 1}
+    async with (
+        manager_bench(tmp_path, storage=Slow(), **limits) as bench,
+        asyncio.TaskGroup() as group,
+    ):
+        await put(Segment(tip=TIP, batches=[batch(0)]), bench.storage, bench.metadata)
+        reads = [group.create_task(fetched(bench, fetch_request(0))) for _ in range(2)]
+
+        await eventually(lambda: bench.manager.readers.pending == 1)
+        with pytest.raises(QuotaExceededError) as raised:
+            await bench.stub.PlanFetch(
+                pb.PlanFetchRequest(topic_id_partition=convert.tip_to_pb(TIP), max_bytes=1)
+            )
+        assert raised.value.reason is ErrorReason.READER_QUEUE_FULL
+        assert raised.value.retry_after_ms is not None
+        release.set()
+        assert [await read for read in reads] == [batch(0), batch(0)]
+
+
+async def test_an_offset_is_found_by_time(bench: ManagerBench) -> None:
+    """SR-26."""
+    await put(
+        Segment(tip=TIP, batches=[batch(0, 3, timestamp_ms=START_MS)]),
+        bench.storage,
+        bench.metadata,
+    )
+
+    async def find(timestamp_ms: int) -> pb.FindOffsetForTimestampResponse:
+        return await bench.stub.FindOffsetForTimestamp(
+            pb.FindOffsetForTimestampRequest(
+                topic_id_partition=convert.tip_to_pb(TIP),
+                lineage=convert.lineage_to_pb({0: 0}),
+                timestamp_ms=timestamp_ms,
+                local_log_start_offset=100,
+            )
+        )
+
+    found = await find(START_MS + 1)
+    assert (found.offset, found.timestamp_ms, found.leader_epoch) == (1, START_MS + 1, 0)
+    assert not (await find(START_MS + 99)).HasField("offset")
+
+
+def run_request(kind: pb.TaskType.ValueType, *, dry_run: bool = False) -> pb.RunTaskRequest:
+    return pb.RunTaskRequest(topic_id_partition=convert.tip_to_pb(TIP), type=kind, dry_run=dry_run)
+
+
+async def test_tasks_run_when_asked_and_answer_what_they_did(bench: ManagerBench) -> None:
+    log = prepared_log(bench)
+    await bench.register()
+    await bench.lead(TIP, retention_ms=1000)
+    await eventually(lambda: log.highest_remote_offset == 5)
+    would = await bench.stub.RunTask(run_request(pb.TASK_TYPE_EXPIRATION, dry_run=True))
+    assert [(each.action, each.reason) for each in would.actions] == [
+        ("deleted", "RETENTION_TIME")
+    ] * 2
+    scrubbed = await bench.stub.RunTask(run_request(pb.TASK_TYPE_SCRUB))
+    assert list(scrubbed.actions) == []
+    done = await bench.stub.RunTask(run_request(pb.TASK_TYPE_EXPIRATION))
+    assert len(done.actions) == 2
+    assert bench.storage.segment_ids == frozenset()
+    assert log.log_start_offset == 6
+    with pytest.raises(InvalidRequestError, match="dry run"):
+        await bench.stub.RunTask(run_request(pb.TASK_TYPE_COPY, dry_run=True))
+    with pytest.raises(InvalidRequestError, match="unknown value"):
+        await bench.stub.RunTask(run_request(pb.TASK_TYPE_UNSPECIFIED))
+
+
+async def test_a_run_that_fails_answers_what_it_failed_with(bench: ManagerBench) -> None:
+    prepared_log(bench)
+    bench.broker.faults.inject("copy_segment", Fault(times=1000))
+    await bench.register()
+    await bench.lead(TIP)
+    with pytest.raises(RemoteStorageUnavailableError, match="injected fault"):
+        await bench.stub.RunTask(run_request(pb.TASK_TYPE_COPY))
+    state = await bench.describe(TIP)
+    (copy,) = [task for task in state.tasks if task.type == pb.TASK_TYPE_COPY]
+    assert copy.last_error_reason == "OBJECT_STORE_UNAVAILABLE"
+    assert copy.consecutive_failures > 0
+
+
+async def test_the_copy_lag_rises_while_copies_fail(bench: ManagerBench) -> None:
+    """T03, KAFKA-19995: lag is known whether copies succeed or not."""
+    log = prepared_log(bench)
+    bench.broker.faults.inject("copy_segment", Fault(times=10**6))
+    await bench.register()
+    await bench.lead(TIP)
+
+    async def lag() -> tuple[int, int]:
+        pages = [page async for page in bench.stub.ListPartitions(pb.ListPartitionsRequest())]
+        state = pages[0].partitions[0]
+        return state.copy_lag_segments, state.copy_lag_bytes
+
+    size_bytes = sum(segment.size_bytes for segment in log.segments)
+
+    async def shown() -> bool:
+        return await lag() == (2, size_bytes)
+
+    await eventually(shown)
+    log.roll(1, records=3, size_bytes=1000)
+
+    async def risen() -> bool:
+        return await lag() == (3, size_bytes + 1000)
+
+    await eventually(risen)
+    assert (await bench.describe(TIP)).copy_lag_ms > 0
+
+
+async def test_a_pause_holds_until_it_is_resumed(bench: ManagerBench) -> None:
+    log = prepared_log(bench)
+    topics = [TIP.topic]
+    await bench.stub.PauseTasks(pb.PauseTasksRequest(topics=topics))
+    await bench.register()
+    await bench.lead(TIP)
+    assert (await bench.describe(TIP)).paused
+    assert log.highest_remote_offset == -1
+    await bench.stub.ResumeTasks(pb.ResumeTasksRequest(topics=topics))
+    await eventually(lambda: log.highest_remote_offset == 5)
+
+
+async def test_a_watch_begins_with_everything_and_tells_changes(bench: ManagerBench) -> None:
+    prepared_log(bench)
+    await bench.register()
+    await bench.lead(TIP)
+    watch = bench.stub.WatchPartitions(pb.WatchPartitionsRequest(), timeout=10)
+    async for message in watch:
+        if message.partitions[0].copied_segments == 2:
+            break
+    assert message.partitions[0].highest_remote_offset == 5
+
+
+async def test_stopped_partitions_with_delete_remote_lose_their_remote_data(
+    bench: ManagerBench,
+) -> None:
+    """T20: answered at once, retried until done."""
+    log = prepared_log(bench)
+    await bench.register()
+    await bench.lead(TIP)
+    await eventually(lambda: log.highest_remote_offset == 5)
+    bench.storage.fail(
+        "delete_log_segment_data", *[RemoteStorageUnavailableError("store down")] * 3
+    )
+    await bench.stub.StopPartitions(
+        pb.StopPartitionsRequest(
+            broker_id=1, partitions=[convert.tip_to_pb(TIP)], delete_remote=True
+        )
+    )
+    await eventually(lambda: not bench.storage.segment_ids)
+    with pytest.raises(RemoteResourceNotFoundError):
+        await bench.describe(TIP)
+
+
+async def test_a_deletion_begun_by_an_earlier_process_goes_on(tmp_path: Path) -> None:
+    """T20: nobody has to ask again."""
+    FileDeletionJournal(tmp_path).begin({TIP: 1})
+    storage, metadata = InMemoryRemoteStorageManager(), InMemoryRemoteLogMetadataManager()
+    await put(Segment(tip=TIP, batches=[batch(0)]), storage, metadata)
+    async with manager_bench(tmp_path, storage=storage, metadata=metadata):
+        await eventually(lambda: not storage.segment_ids)
+        await eventually(lambda: FileDeletionJournal(tmp_path).begun() == {})
+
+
+async def test_a_broker_without_heartbeat_is_forgotten(tmp_path: Path) -> None:
+    async with manager_bench(tmp_path, lease_ms=200) as bench:
+        await bench.register()
+        await bench.lead(TIP)
+
+        async def forgotten() -> bool:
+            pages = [page async for page in bench.stub.ListPartitions(pb.ListPartitionsRequest())]
+            return pages == []
+
+        await eventually(forgotten)
+        with pytest.raises(RemoteResourceNotFoundError):
+            await bench.stub.Heartbeat(pb.HeartbeatRequest(broker_id=1, incarnation=INCARNATION))
+
+
+async def test_deleted_records_are_cleaned_asynchronously(bench: ManagerBench) -> None:
+    """SR-25."""
+    log = prepared_log(bench)
+    await bench.register()
+    await bench.lead(TIP)
+    await eventually(lambda: log.highest_remote_offset == 5)
+    log.log_start_offset = log.local_log_start_offset = 4
+    await bench.stub.DeleteRecords(
+        pb.DeleteRecordsRequest(topic_id_partition=convert.tip_to_pb(TIP), log_start_offset=4)
+    )
+    await eventually(lambda: len(bench.storage.segment_ids) == 1)
+
+
+async def test_changed_settings_take_effect_at_once(bench: ManagerBench) -> None:
+    log = prepared_log(bench)
+    await bench.register()
+    await bench.lead(TIP)
+    await eventually(lambda: log.highest_remote_offset == 5)
+    config = common.TopicConfig(remote_storage_enable=True, retention_ms=1000, retention_bytes=-1)
+    await bench.stub.OnTopicConfigChange(
+        pb.OnTopicConfigChangeRequest(
+            topics=[pb.TopicConfigChange(topic_id=str(TIP.topic_id), config=config)]
+        )
+    )
+    await eventually(lambda: not bench.storage.segment_ids)
+
+
+async def test_an_upload_without_progress_is_given_up(tmp_path: Path) -> None:
+    """T01: hang mid-upload; the copy is taken back and tried again."""
+    async with manager_bench(tmp_path, copy_stall_timeout_ms=100) as bench:
+        log = prepared_log(bench)
+        upload = bench.broker.upload
+        assert upload is not None
+        hung: list[RemoteLogSegmentMetadata] = []
+
+        async def hanging_once(metadata: RemoteLogSegmentMetadata) -> CopyResult:
+            if not hung:
+                hung.append(metadata)
+                await asyncio.Event().wait()
+            return await upload(metadata)
+
+        bench.broker.upload = hanging_once
+        await bench.register()
+        await bench.lead(TIP)
+        await eventually(lambda: log.highest_remote_offset == 5)
+        assert len(hung) == 1
+        await bench.stub.RunTask(run_request(pb.TASK_TYPE_EXPIRATION))
+        states = {each.state async for each in bench.metadata.list_remote_log_segments(TIP)}
+        assert states == {RemoteLogSegmentState.COPY_SEGMENT_FINISHED}

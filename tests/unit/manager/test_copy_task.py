@@ -549,3 +549,33 @@ async def test_an_invalid_transition_while_taking_back_deletes_the_objects_anywa
     with pytest.raises(InvalidStateTransitionError):
         await world.copy()
     assert world.storage.segment_ids == frozenset()
+
+
+async def test_what_a_disabled_copy_left_open_is_ended_by_the_expiration(
+    world: TaskWorld,
+) -> None:
+    """Otherwise retention would stop at it for ever."""
+    log = world.leading()
+    world.roll(log, 1)
+    world.faults.inject(
+        "update_remote_log_segment_metadata", Fault(times=100, when=to_state(FINISHED))
+    )
+    with pytest.raises(RemoteStorageUnavailableError):
+        await world.copy()
+    world.faults.by_method.clear()
+    world.announce(0, TopicConfig(remote_log_copy_disable=True))
+    await world.expire()
+    assert await world.finished() == [(0, 99)]
+    assert world.registry.require(TIP).work.in_progress == set()
+
+
+async def test_many_old_local_segments_below_the_log_start_do_not_hide_the_newer_ones(
+    world: TaskWorld,
+) -> None:
+    world.segments_per_run = 2
+    world.restart()
+    log = world.leading()
+    world.roll(log, 10)
+    log.log_start_offset = log.local_log_start_offset = 800
+    await world.copy()
+    assert await world.finished() == [(800, 899), (900, 999)]

@@ -71,6 +71,7 @@ class Manager:
 
     server: GrpcServer
     manager: RemoteLogManager
+    readers: ReaderPool
 
     def __init__(
         self,
@@ -129,7 +130,7 @@ class Manager:
             )
         )
         parts = _parts(settings, storage, metadata, brokers, clock=clock, telemetry=self._telemetry)
-        pool = ReaderPool(
+        self.readers = pool = ReaderPool(
             readers=settings.reader_threads, max_pending=settings.reader_max_pending_tasks
         )
         self.manager = RemoteLogManager(parts)
@@ -220,10 +221,11 @@ def _parts(
     journal = FileDeletionJournal(settings.data_dir)
     logs = LeaderLogs(registry, brokers, metadata)
     deletion = SegmentDeletion(storage, metadata, clock=clock, telemetry=telemetry)
+    copies = SegmentCopy(metadata, deletion, clock=clock, backoff=FETCH_BACKOFF)
     copy = CopyTask(
         registry,
         logs,
-        SegmentCopy(metadata, deletion, clock=clock, backoff=FETCH_BACKOFF),
+        copies,
         ByteQuota(
             settings.copy_max_bytes_per_second,
             reason=ErrorReason.COPY_QUOTA,
@@ -239,6 +241,7 @@ def _parts(
         logs,
         metadata,
         deletion,
+        copies,
         clock=clock,
         telemetry=telemetry,
         overrides=RetentionOverrides(
@@ -264,6 +267,7 @@ def _parts(
             clock=clock,
             stop_grace_s=settings.stop_grace_ms / 1000,
         ),
+        brokers=brokers,
         journal=journal,
         expiration=expiration,
         scrub=ScrubTask(storage, metadata, clock=clock, telemetry=telemetry),

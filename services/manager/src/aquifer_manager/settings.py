@@ -1,9 +1,10 @@
 """Settings of the manager: variables `AQUIFER_MANAGER_...`, each with the Kafka name that it stands for."""
 
 from pathlib import Path
+from typing import Self
 
 from aquifer_rpc.settings import Group, GrpcClientSettings, ServiceSettings
-from pydantic import Field
+from pydantic import Field, model_validator
 
 __all__ = ["ENV_PREFIX", "ManagerSettings", "RoleSettings"]
 
@@ -95,3 +96,9 @@ class ManagerSettings(ServiceSettings):
     """Longest time for a call to a broker, uploads excepted."""
     stop_grace_ms: int = Field(default=10_000, ge=0)
     """Task runs still under way this long after a stop began are cancelled."""
+
+    @model_validator(mode="after")
+    def _uploads_end_before_they_are_garbage(self) -> Self:
+        if self.copy_abandoned_after_ms <= self.copy_timeout_ms:
+            raise ValueError("copy_abandoned_after_ms must be above copy_timeout_ms")
+        return self

@@ -78,20 +78,18 @@ class CopyTask:
 
     async def _run(self, assignment: Assignment) -> TaskOutcome:
         await self._copies.settle(assignment.work, assignment.broker_id)
-        log = await self._logs.prepare(assignment)
+        log = await self._logs.prepare(assignment, max_segments=self._segments_per_run + 1)
         copied_offset = assignment.work.copied_offset
         if copied_offset is None:
+            # Leadership moved on while this run looked; the next one begins again.
             return TaskOutcome(more_work=True)
-        if log.highest_remote_offset < copied_offset:
-            await self._tell_broker(assignment, copied_offset)
-        if log.last_stable_offset <= max(copied_offset + 1, 0):
-            return TaskOutcome()
         from_offset = first_offset_to_copy(copied_offset, log.log_start_offset)
-        log = await self._logs.describe(
-            assignment,
-            segments_from_offset=from_offset,
-            max_segments=self._segments_per_run + 1,
-        )
+        if from_offset > copied_offset + 1:
+            log = await self._logs.describe(
+                assignment,
+                segments_from_offset=from_offset,
+                max_segments=self._segments_per_run + 1,
+            )
         candidates = select_candidates(log.segments, from_offset, log.last_stable_offset)
         return await self._copy_all(assignment, log, candidates)
 
@@ -128,12 +126,5 @@ class CopyTask:
             await self._copies.copy(assignment, self._logs.broker(assignment), segment)
             self._telemetry.count("copy.bytes", segment.segment_size_bytes, tip.topic)
             if self._registry.is_current(assignment):
-                await self._tell_broker(assignment, segment.end_offset)
+                await self._logs.tell_highest(assignment, segment.end_offset)
         return TaskAction(segment=segment, action=ActionKind.COPIED, reason="ROLLED")
-
-    async def _tell_broker(self, assignment: Assignment, highest_remote_offset: int) -> None:
-        await self._logs.broker(assignment).update_remote_log_offsets(
-            assignment.topic_id_partition,
-            assignment.leader_epoch,
-            highest_remote_offset=highest_remote_offset,
-        )

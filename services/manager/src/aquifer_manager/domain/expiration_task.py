@@ -14,6 +14,7 @@ from aquifer_manager.domain.leader_log import LeaderLogs
 from aquifer_manager.domain.offset_constraints import FiveOffsets, check_offsets
 from aquifer_manager.domain.ports import LogDescription, Telemetry
 from aquifer_manager.domain.registry import Assignment, Registry
+from aquifer_manager.domain.segment_copy import SegmentCopy
 from aquifer_manager.domain.segment_deletion import SegmentDeletion
 from aquifer_manager.domain.tasks import ActionKind, TaskAction, TaskKey, TaskOutcome
 from aquifer_manager.domain.topic_config import RetentionOverrides, effective_retention
@@ -35,6 +36,7 @@ class ExpirationTask:
         logs: LeaderLogs,
         metadata: RemoteLogMetadataManager,
         deletion: SegmentDeletion,
+        copies: SegmentCopy,
         *,
         clock: Clock,
         telemetry: Telemetry,
@@ -49,6 +51,7 @@ class ExpirationTask:
             logs: describes the leader's log.
             metadata: decides.
             deletion: deletes single segments.
+            copies: ends copies that a copy task no longer does.
             clock: wall clock.
             telemetry: spans and counters.
             overrides: retention for topics that set none for remote segments.
@@ -59,6 +62,7 @@ class ExpirationTask:
         self._logs = logs
         self._metadata = metadata
         self._deletion = deletion
+        self._copies = copies
         self._clock = clock
         self._telemetry = telemetry
         self._overrides = overrides
@@ -97,6 +101,9 @@ class ExpirationTask:
         return TaskOutcome(actions=tuple(_action(candidate) for candidate in plan.candidates))
 
     async def _run(self, assignment: Assignment) -> TaskOutcome:
+        if assignment.config.remote_log_copy_disable:
+            # No copy task is left to end what it began, and retention stops at copies in progress.
+            await self._copies.settle(assignment.work, assignment.broker_id)
         log = await self._logs.prepare(assignment)
         await self._logs.record_log_start(assignment, log.log_start_offset)
         plan = await self._plan(assignment, log)

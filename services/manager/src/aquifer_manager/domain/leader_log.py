@@ -51,33 +51,52 @@ class LeaderLogs:
             raise _not_leader(assignment, log)
         return log
 
-    async def prepare(self, assignment: Assignment) -> LogDescription:
-        """The leader's log, with metadata told of the leader epoch and the highest remote offset known.
+    async def prepare(self, assignment: Assignment, *, max_segments: int = 0) -> LogDescription:
+        """The leader's log, with metadata told of the leader epoch, and the highest remote offset known here and to the broker.
 
         The first time in a leader epoch: fences older leaders, raises the log start to what metadata knows, and looks for the
-        highest remote offset. Later: only describes.
+        highest remote offset.
+
+        Args:
+            assignment: for whom.
+            max_segments: rolled segments to list, from the first one that is not remote.
 
         Raises:
             NotLeaderError: the broker does not lead the partition in the assignment's epoch.
             StaleLeaderEpochError: metadata knows a higher epoch; the partition's tasks are stopped.
         """
-        log = await self.describe(assignment)
+        work = assignment.work
+        if not work.announced or work.copied_offset is None:
+            await self._begin(assignment)
+        copied = -1 if work.copied_offset is None else work.copied_offset
+        log = await self.describe(
+            assignment, segments_from_offset=copied + 1, max_segments=max_segments
+        )
+        if log.highest_remote_offset < copied:
+            await self.tell_highest(assignment, copied)
+        return log
+
+    async def tell_highest(self, assignment: Assignment, highest_remote_offset: int) -> None:
+        """Tells the broker how far remote storage reaches, so that local retention may go on. Idempotent."""
+        await self.broker(assignment).update_remote_log_offsets(
+            assignment.topic_id_partition,
+            assignment.leader_epoch,
+            highest_remote_offset=highest_remote_offset,
+        )
+
+    async def _begin(self, assignment: Assignment) -> None:
         work, tip = assignment.work, assignment.topic_id_partition
-        if not work.announced:
-            await self._metadata.on_partition_leadership_changes({tip: assignment.leader_epoch}, [])
-            _same_epoch(assignment)
-            work.announced = True
-        if work.copied_offset is not None:
-            return log
+        log = await self.describe(assignment)
+        await self._metadata.on_partition_leadership_changes({tip: assignment.leader_epoch}, [])
+        _same_epoch(assignment)
+        work.announced = True
         log_start = await find_log_start_offset(self._metadata, log)
         if log_start > log.log_start_offset:
             await self.raise_log_start(assignment, log_start)
-            log = await self.describe(assignment)
         highest = await find_highest_remote_offset(self._metadata, log)
         _same_epoch(assignment)
         if work.copied_offset is None:
             work.copied_offset = highest
-        return log
 
     async def raise_log_start(self, assignment: Assignment, log_start_offset: int) -> None:
         """Raises the log start in metadata, where followers find it, then at the broker. Idempotent."""

@@ -1,5 +1,6 @@
 """Looks at the leaders' logs all the time, so that lag is known whether copies succeed or not (T03)."""
 
+import asyncio
 from collections import defaultdict
 from typing import Final
 
@@ -33,16 +34,22 @@ class LogObserver:
         Raises:
             AquiferError: of the last broker that did not answer.
         """
-        failed: AquiferError | None = None
-        for address, assignments in self._by_address().items():
-            try:
-                for some in _batches(assignments):
-                    await self._observe_some(address, some)
-            except AquiferError as error:
-                failed = error
-                logger.warning("broker_not_observed", address=address, error=str(error))
-        if failed is not None:
-            raise failed
+        by_address = self._by_address()
+        results = await asyncio.gather(
+            *(self._observe_all(address, some) for address, some in by_address.items()),
+            return_exceptions=True,
+        )
+        failures = [result for result in results if isinstance(result, BaseException)]
+        if failures:
+            raise failures[-1]
+
+    async def _observe_all(self, address: str, assignments: list[Assignment]) -> None:
+        try:
+            for some in _batches(assignments):
+                await self._observe_some(address, some)
+        except AquiferError as error:
+            logger.warning("broker_not_observed", address=address, error=str(error))
+            raise
 
     async def observe_one(self, tip: TopicIdPartition) -> None:
         """One look at one log. When the broker does not answer, what was last seen stays, which its age tells."""

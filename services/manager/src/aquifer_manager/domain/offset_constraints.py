@@ -56,13 +56,16 @@ class FiveOffsets:
 
     def violations(self) -> list[str]:
         """Constraints that do not hold; empty when all do."""
+        remote_only = self.local_log_start > self.log_start
         rules = {
             "log_start <= local_log_start": self.log_start <= self.local_log_start,
-            "local_log_start <= log_end": self.local_log_start <= self.log_end,
+            "local_log_start <= last_stable": self.local_log_start <= self.last_stable,
             "last_stable <= log_end": self.last_stable <= self.log_end,
-            "highest_remote < last_stable": self.highest_remote < max(self.last_stable, 0)
-            or self.highest_remote == -1,
-            "no gap between remote and local": self.log_start == self.local_log_start
+            "highest_remote < last_stable": self.highest_remote == -1
+            or self.highest_remote < self.last_stable,
+            # Deleted records may leave the start above all that is remote; then nothing is remote only.
+            "log_start <= highest_remote": not remote_only or self.log_start <= self.highest_remote,
+            "no gap between remote and local": not remote_only
             or self.local_log_start <= self.highest_remote + 1,
         }
         return [rule for rule, holds in rules.items() if not holds]

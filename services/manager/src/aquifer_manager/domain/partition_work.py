@@ -62,6 +62,8 @@ class PartitionWork:
 
     def note_copied(self, metadata: RemoteLogSegmentMetadata, leader_epoch: int) -> None:
         """A copy begun in a leader epoch is finished in metadata."""
+        if metadata.segment_id.id not in self.in_progress:
+            return
         self.in_progress.discard(metadata.segment_id.id)
         self.copied_segments += 1
         self.copied_bytes += metadata.segment_size_bytes

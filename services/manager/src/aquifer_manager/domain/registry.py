@@ -61,7 +61,7 @@ class RegisteredPartition:
         tip, config = self.topic_id_partition, self.config
         if not config.remote_storage_enable:
             return set()
-        keys = {TaskKey(tip, TaskType.FOLLOWER, broker_id) for broker_id in self.followers}
+        keys = {TaskKey(tip, TaskType.FOLLOWER, broker_id) for broker_id in list(self.followers)}
         if self.leader_broker_id is not None:
             keys.add(TaskKey(tip, TaskType.EXPIRATION))
             if not config.remote_log_copy_disable:

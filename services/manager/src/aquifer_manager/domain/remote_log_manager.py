@@ -13,6 +13,7 @@ from aquifer_manager.domain.expiration_task import ExpirationTask
 from aquifer_manager.domain.log_observer import LogObserver
 from aquifer_manager.domain.partition_deletion_task import DeletionJournal
 from aquifer_manager.domain.partition_view import PartitionView, view_of
+from aquifer_manager.domain.ports import BrokerConnections
 from aquifer_manager.domain.registry import PartitionRole, RegisteredPartition, Registry
 from aquifer_manager.domain.scheduler import Scheduler
 from aquifer_manager.domain.scrub_task import ScrubTask
@@ -32,6 +33,7 @@ class ManagerParts:
 
     registry: Registry
     scheduler: Scheduler
+    brokers: BrokerConnections
     journal: DeletionJournal
     expiration: ExpirationTask
     scrub: ScrubTask
@@ -45,6 +47,7 @@ class RemoteLogManager:
     def __init__(self, parts: ManagerParts) -> None:
         self._registry = parts.registry
         self._scheduler = parts.scheduler
+        self._brokers = parts.brokers
         self._journal = parts.journal
         self._expiration = parts.expiration
         self._scrub = parts.scrub
@@ -193,6 +196,9 @@ class RemoteLogManager:
         self._reschedule(changed)
         for broker in gone:
             logger.warning("broker_lease_expired", broker_id=broker.broker_id)
+        used = {broker.address for broker in self._registry.brokers()}
+        for address in {broker.address for broker in gone} - used:
+            await self._brokers.forget(address)
 
     def _reschedule(self, changed: Collection[TopicIdPartition]) -> None:
         for tip in changed:

@@ -74,19 +74,27 @@ class SegmentCopy:
         Raises:
             AquiferError: it is not, and what is left of the attempt is taken back here or by a later run.
         """
-        work = assignment.work
-        work.in_progress.add(segment.segment_id.id)
-        work.failed[segment.segment_id.id] = segment
-        await self._add(segment, assignment)
-        result = await self._upload(assignment, broker, segment)
-        del work.failed[segment.segment_id.id]
+        work, segment_id = assignment.work, segment.segment_id.id
+        work.in_progress.add(segment_id)
+        try:
+            await self._add(segment, assignment)
+            result = await self._upload(assignment, broker, segment)
+        except BaseException:
+            # Cancellation as well: what is still open is left to the next run.
+            if segment_id in work.in_progress:
+                work.failed[segment_id] = segment
+            raise
         uncommitted = Uncommitted(
             metadata=segment,
             update=self._finished(segment, result, assignment.broker_id),
             leader_epoch=assignment.leader_epoch,
         )
-        work.uncommitted[segment.segment_id.id] = uncommitted
-        await self._commit(work, uncommitted)
+        try:
+            await self._commit(work, uncommitted)
+        except BaseException:
+            if segment_id in work.in_progress and segment_id not in work.failed:
+                work.uncommitted[segment_id] = uncommitted
+            raise
 
     async def settle(self, work: PartitionWork, broker_id: int) -> None:
         """Ends what earlier runs left open: commits what is stored, takes back what failed.
@@ -161,7 +169,7 @@ class SegmentCopy:
             if not (any(attempts) and await self._is_finished(uncommitted)):
                 await self._refused(work, uncommitted)
                 raise
-        del work.uncommitted[uncommitted.metadata.segment_id.id]
+        work.uncommitted.pop(uncommitted.metadata.segment_id.id, None)
         work.note_copied(uncommitted.metadata, uncommitted.leader_epoch)
 
     async def _is_finished(self, uncommitted: Uncommitted) -> bool:
@@ -174,7 +182,7 @@ class SegmentCopy:
     async def _refused(self, work: PartitionWork, uncommitted: Uncommitted) -> None:
         """The segment never became readable and never will: its objects may go."""
         segment = uncommitted.metadata
-        del work.uncommitted[segment.segment_id.id]
+        work.uncommitted.pop(segment.segment_id.id, None)
         work.failed[segment.segment_id.id] = segment
         await self._try_to_take_back(work, segment, segment.broker_id, sure=True)
 
