@@ -28,7 +28,8 @@ from aquifer_core.segment import (
 from aquifer_core.state import RemoteLogSegmentState
 from aquifer_manager.domain.aborted_transactions import AbortedTransactions
 from aquifer_manager.domain.backoff import Backoff
-from aquifer_manager.domain.fetch import FetchPlan, FetchRequest, FetchService
+from aquifer_manager.domain.fetch import FetchService
+from aquifer_manager.domain.fetch_plan import FetchPlan, FetchRequest
 from aquifer_manager.domain.ports import NoTelemetry
 from aquifer_manager.domain.quota import ByteQuota
 from aquifer_manager.domain.reader_pool import ReaderPool

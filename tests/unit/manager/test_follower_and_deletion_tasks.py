@@ -4,7 +4,7 @@ import pytest
 from aquifer_core.errors import NotLeaderError, RemoteStorageUnavailableError
 from aquifer_core.leader_epoch import LeaderEpochEntry
 from aquifer_core.state import RemotePartitionDeleteState
-from aquifer_manager.domain.registry import PartitionRole
+from aquifer_manager.domain.assignment import PartitionRole
 from aquifer_manager.domain.tasks import TaskKey, TaskType
 from aquifer_manager.domain.topic_config import TopicConfig
 from fixtures.manager_tasks import TIP, TaskWorld

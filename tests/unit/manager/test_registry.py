@@ -3,7 +3,8 @@
 import pytest
 from aquifer_core.errors import ErrorReason, RemoteResourceNotFoundError, StaleLeaderEpochError
 from aquifer_core.ids import TopicIdPartition
-from aquifer_manager.domain.registry import PartitionRole, Registry
+from aquifer_manager.domain.assignment import PartitionRole
+from aquifer_manager.domain.registry import Registry
 from aquifer_manager.domain.topic_config import TopicConfig
 from fixtures.manager_world import SteppedClock, partition
 

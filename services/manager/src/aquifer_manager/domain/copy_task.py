@@ -3,6 +3,7 @@
 from aquifer_core.errors import StaleLeaderEpochError
 from aquifer_core.ports import Clock
 
+from aquifer_manager.domain.assignment import Assignment
 from aquifer_manager.domain.copy_candidates import (
     copy_metadata,
     first_offset_to_copy,
@@ -12,7 +13,7 @@ from aquifer_manager.domain.leader_log import LeaderLogs
 from aquifer_manager.domain.offset_constraints import FiveOffsets, check_offsets
 from aquifer_manager.domain.ports import LogDescription, RolledSegment, Telemetry
 from aquifer_manager.domain.quota import ByteQuota
-from aquifer_manager.domain.registry import Assignment, Registry
+from aquifer_manager.domain.registry import Registry
 from aquifer_manager.domain.segment_copy import SegmentCopy
 from aquifer_manager.domain.tasks import ActionKind, TaskAction, TaskKey, TaskOutcome
 

@@ -10,10 +10,11 @@ from aquifer_core.ports import (
     RetentionPolicy,
 )
 
+from aquifer_manager.domain.assignment import Assignment
 from aquifer_manager.domain.leader_log import LeaderLogs
 from aquifer_manager.domain.offset_constraints import FiveOffsets, check_offsets
 from aquifer_manager.domain.ports import LogDescription, Telemetry
-from aquifer_manager.domain.registry import Assignment, Registry
+from aquifer_manager.domain.registry import Registry
 from aquifer_manager.domain.segment_copy import SegmentCopy
 from aquifer_manager.domain.segment_deletion import SegmentDeletion
 from aquifer_manager.domain.tasks import ActionKind, TaskAction, TaskKey, TaskOutcome

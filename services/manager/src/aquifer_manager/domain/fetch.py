@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
 from aquifer_core.errors import (
@@ -13,69 +13,25 @@ from aquifer_core.errors import (
     RemoteResourceNotFoundError,
 )
 from aquifer_core.formats.transaction_index import AbortedTransaction
-from aquifer_core.ids import TopicIdPartition
-from aquifer_core.leader_epoch import LeaderEpochCache, LeaderEpochEntry
 from aquifer_core.ports import Clock, RemoteStorageManager
 from aquifer_core.segment import IsolationLevel, RemoteLogSegmentMetadata
 
 from aquifer_manager.domain.aborted_transactions import AbortedTransactions
 from aquifer_manager.domain.backoff import RETRIABLE, Backoff, retry_until
+from aquifer_manager.domain.fetch_plan import FetchPlan, FetchRequest
 from aquifer_manager.domain.ports import Telemetry
 from aquifer_manager.domain.quota import ByteQuota
 from aquifer_manager.domain.reader_pool import ReaderPool
 from aquifer_manager.domain.segment_lookup import SegmentLookup
 from aquifer_manager.domain.streams import closing
 
-__all__ = ["FETCH_BACKOFF", "FetchPlan", "FetchRequest", "FetchService"]
+__all__ = ["FETCH_BACKOFF", "FetchService"]
 
 FETCH_BACKOFF: Final = Backoff(initial_ms=100, max_ms=5000)
 
 _READ_AHEAD_FROM: Final = 0.75
 
 Piece = bytes | memoryview
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchRequest:
-    """What a broker asks for a consumer.
-
-    Attributes:
-        leader_epoch: that the broker's lineage has for `fetch_offset`.
-        max_bytes: at least 1.
-        lineage: the leader's epochs, for holes at a segment's end and for aborted transactions.
-    """
-
-    topic_id_partition: TopicIdPartition
-    leader_epoch: int
-    fetch_offset: int
-    max_bytes: int
-    min_one_batch: bool = True
-    isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
-    lineage: tuple[LeaderEpochEntry, ...] = ()
-
-    def epochs(self) -> LeaderEpochCache:
-        """The lineage; a caller that gave none means the one epoch."""
-        return LeaderEpochCache(
-            self.lineage or (LeaderEpochEntry(self.leader_epoch, self.fetch_offset),)
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchPlan:
-    """What is read: `segment` from `fetch_offset` on, at most `max_bytes`.
-
-    Attributes:
-        segment: None when no batch at or after the offset is remote.
-        fetch_offset: differs from the request's after a hole.
-        aborted: aborted transactions of remote segments in the range.
-        next_segment: for read-ahead, when the offset is near the segment's end.
-    """
-
-    segment: RemoteLogSegmentMetadata | None
-    fetch_offset: int
-    max_bytes: int
-    aborted: tuple[AbortedTransaction, ...] = field(default=())
-    next_segment: RemoteLogSegmentMetadata | None = None
 
 
 class FetchService:

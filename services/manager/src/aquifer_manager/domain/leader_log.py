@@ -7,8 +7,9 @@ from aquifer_core.leader_epoch import LeaderEpochCache, bound_highest_remote_off
 from aquifer_core.ports import RemoteLogMetadataManager
 from aquifer_core.state import RemoteLogSegmentState
 
+from aquifer_manager.domain.assignment import Assignment
 from aquifer_manager.domain.ports import BrokerConnections, BrokerLogs, LogDescription, LogQuery
-from aquifer_manager.domain.registry import Assignment, Registry
+from aquifer_manager.domain.registry import Registry
 from aquifer_manager.domain.streams import closing
 
 __all__ = ["LeaderLogs", "find_highest_remote_offset", "find_log_start_offset"]

@@ -9,8 +9,9 @@ from aquifer_core.errors import AquiferError
 from aquifer_core.ids import TopicIdPartition
 from aquifer_core.ports import Clock
 
+from aquifer_manager.domain.assignment import Assignment
 from aquifer_manager.domain.ports import BrokerConnections, LogQuery
-from aquifer_manager.domain.registry import Assignment, Registry
+from aquifer_manager.domain.registry import Registry
 
 __all__ = ["LogObserver"]
 

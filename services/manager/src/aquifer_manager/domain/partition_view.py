@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from aquifer_core.ids import TopicIdPartition
 
+from aquifer_manager.domain.assignment import RegisteredPartition
 from aquifer_manager.domain.ports import LogDescription, RolledSegment
-from aquifer_manager.domain.registry import RegisteredPartition
 from aquifer_manager.domain.tasks import TaskState
 from aquifer_manager.domain.topic_config import TopicConfig
 

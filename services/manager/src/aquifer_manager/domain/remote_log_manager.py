@@ -9,12 +9,13 @@ from aquifer_core.errors import InvalidRequestError
 from aquifer_core.ids import KafkaUuid, TopicIdPartition
 from aquifer_core.ports import Clock
 
+from aquifer_manager.domain.assignment import PartitionRole, RegisteredPartition
 from aquifer_manager.domain.expiration_task import ExpirationTask
 from aquifer_manager.domain.log_observer import LogObserver
 from aquifer_manager.domain.partition_deletion_task import DeletionJournal
 from aquifer_manager.domain.partition_view import PartitionView, view_of
 from aquifer_manager.domain.ports import BrokerConnections
-from aquifer_manager.domain.registry import PartitionRole, RegisteredPartition, Registry
+from aquifer_manager.domain.registry import Registry
 from aquifer_manager.domain.scheduler import Scheduler
 from aquifer_manager.domain.scrub_task import ScrubTask
 from aquifer_manager.domain.tasks import TaskKey, TaskOutcome, TaskType

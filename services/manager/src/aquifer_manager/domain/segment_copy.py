@@ -26,10 +26,10 @@ from aquifer_core.segment import (
 )
 from aquifer_core.state import RemoteLogSegmentState
 
+from aquifer_manager.domain.assignment import Assignment
 from aquifer_manager.domain.backoff import RETRIABLE, Backoff, retry_until
 from aquifer_manager.domain.partition_work import PartitionWork, Uncommitted
 from aquifer_manager.domain.ports import BrokerLogs
-from aquifer_manager.domain.registry import Assignment
 from aquifer_manager.domain.segment_deletion import SegmentDeletion
 
 __all__ = ["SegmentCopy"]

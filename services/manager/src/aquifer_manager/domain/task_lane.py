@@ -4,7 +4,7 @@ import asyncio
 import contextvars
 import heapq
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 
 import structlog
@@ -18,6 +18,7 @@ from aquifer_core.ids import TopicIdPartition
 from aquifer_core.ports import Clock
 
 from aquifer_manager.domain.backoff import Backoff
+from aquifer_manager.domain.task_entry import TaskEntry
 from aquifer_manager.domain.tasks import TaskKey, TaskOutcome, TaskState
 
 __all__ = ["LaneSettings", "TaskLane", "TaskRunner"]
@@ -44,23 +45,6 @@ class LaneSettings:
     run_timeout_s: float
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Entry:
-    key: TaskKey
-    added_s: float
-    ticket: int = -1
-    due_s: float = 0.0
-    running: bool = False
-    removed: bool = False
-    due_again: bool = False
-    runs: int = 0
-    consecutive_failures: int = 0
-    last_success_s: float | None = None
-    last_error_reason: str = ""
-    last_error: str = ""
-    waiters: list[asyncio.Future[TaskOutcome]] = field(default_factory=list)
-
-
 class TaskLane:
     """A set of tasks that run again and again; never two runs of one task at a time.
 
@@ -83,9 +67,9 @@ class TaskLane:
         self._settings = settings
         self._clock = clock
         self._is_paused = is_paused
-        self._entries: dict[TaskKey, _Entry] = {}
+        self._entries: dict[TaskKey, TaskEntry] = {}
         self._of_partition: dict[TopicIdPartition, set[TaskKey]] = {}
-        self._heap: list[tuple[float, int, _Entry]] = []
+        self._heap: list[tuple[float, int, TaskEntry]] = []
         self._tickets = count()
         self._slots = asyncio.Semaphore(settings.size)
         self._wake = asyncio.Event()
@@ -109,7 +93,7 @@ class TaskLane:
             entry.removed = False
             entry.due_again = True
         elif entry is None:
-            entry = self._entries[key] = _Entry(key=key, added_s=self._clock.monotonic_s())
+            entry = self._entries[key] = TaskEntry(key=key, added_s=self._clock.monotonic_s())
             self._of_partition.setdefault(key.topic_id_partition, set()).add(key)
             self._schedule(entry, 0.0)
 
@@ -152,21 +136,7 @@ class TaskLane:
         entry = self._entries.get(key)
         if entry is None:
             return None
-        now_s = self._clock.monotonic_s()
-        scheduled = entry.ticket >= 0
-        succeeded_s = entry.last_success_s
-        since_s = entry.added_s if succeeded_s is None else succeeded_s
-        return TaskState(
-            key=key,
-            running=entry.running,
-            next_run_in_ms=max(0, round((entry.due_s - now_s) * 1000)) if scheduled else -1,
-            since_success_ms=-1 if succeeded_s is None else round((now_s - succeeded_s) * 1000),
-            without_success_ms=round((now_s - since_s) * 1000),
-            consecutive_failures=entry.consecutive_failures,
-            last_error_reason=entry.last_error_reason,
-            last_error=entry.last_error,
-            runs=entry.runs,
-        )
+        return entry.state(self._clock.monotonic_s())
 
     def states(self) -> list[TaskState]:
         """All tasks."""
@@ -193,7 +163,7 @@ class TaskLane:
                     context=contextvars.Context(),
                 )
 
-    async def _next_due(self) -> _Entry | None:
+    async def _next_due(self) -> TaskEntry | None:
         while not self._stopping:
             self._wake.clear()
             now_s = self._clock.monotonic_s()
@@ -224,7 +194,7 @@ class TaskLane:
             for wait in waits:
                 wait.cancel()
 
-    async def _execute(self, entry: _Entry) -> None:
+    async def _execute(self, entry: TaskEntry) -> None:
         waiters, entry.waiters = entry.waiters, []
         entry.due_again = False
         entry.runs += 1
@@ -244,26 +214,20 @@ class TaskLane:
         self._slots.release()
 
     def _succeeded(
-        self, entry: _Entry, outcome: TaskOutcome, waiters: list[asyncio.Future[TaskOutcome]]
+        self, entry: TaskEntry, outcome: TaskOutcome, waiters: list[asyncio.Future[TaskOutcome]]
     ) -> None:
         if entry.consecutive_failures:
             logger.info("task_recovered", lane=self.name, failures=entry.consecutive_failures)
-        entry.last_success_s = self._clock.monotonic_s()
-        entry.consecutive_failures = 0
-        entry.last_error_reason = entry.last_error = ""
-        entry.removed = entry.removed or outcome.finished
+        entry.succeeded(outcome, self._clock.monotonic_s())
         self._ended(entry, 0.0 if outcome.more_work else self._settings.interval_s)
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(outcome)
 
     def _failed(
-        self, entry: _Entry, error: BaseException, waiters: list[asyncio.Future[TaskOutcome]]
+        self, entry: TaskEntry, error: BaseException, waiters: list[asyncio.Future[TaskOutcome]]
     ) -> None:
-        entry.consecutive_failures += 1
-        known = error if isinstance(error, AquiferError) else None
-        entry.last_error_reason = (known.reason if known else ErrorReason.INTERNAL).value
-        entry.last_error = str(error) if known else repr(error)
+        entry.failed(error)
         delay_s = self._settings.backoff.delay_s(entry.consecutive_failures)
         logger.warning(
             "task_failed",
@@ -274,27 +238,27 @@ class TaskLane:
             error=entry.last_error,
             failures=entry.consecutive_failures,
             retry_in_s=round(delay_s, 3),
-            exc_info=None if known else error,
+            exc_info=None if isinstance(error, AquiferError) else error,
         )
         self._ended(entry, delay_s)
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_exception(error if isinstance(error, Exception) else _foreign(error))
 
-    def _ended(self, entry: _Entry, delay_s: float) -> None:
+    def _ended(self, entry: TaskEntry, delay_s: float) -> None:
         entry.running = False
         if entry.removed:
             self._drop(entry)
         else:
             self._schedule(entry, 0.0 if entry.due_again or entry.waiters else delay_s)
 
-    def _schedule(self, entry: _Entry, delay_s: float) -> None:
+    def _schedule(self, entry: TaskEntry, delay_s: float) -> None:
         entry.due_s = self._clock.monotonic_s() + delay_s
         entry.ticket = next(self._tickets)
         heapq.heappush(self._heap, (entry.due_s, entry.ticket, entry))
         self._wake.set()
 
-    def _drop(self, entry: _Entry) -> None:
+    def _drop(self, entry: TaskEntry) -> None:
         entry.ticket = -1
         if self._entries.pop(entry.key, None) is not None:
             tip = entry.key.topic_id_partition
@@ -306,7 +270,7 @@ class TaskLane:
                 waiter.set_exception(_no_such_task(entry.key))
 
     def _explained(
-        self, entry: _Entry, error: BaseException, deadline: asyncio.Timeout
+        self, entry: TaskEntry, error: BaseException, deadline: asyncio.Timeout
     ) -> BaseException:
         if not isinstance(error, TimeoutError) or not deadline.expired():
             return error

@@ -9,7 +9,8 @@ from aquifer.manager.v1 import remote_log_manager_service_pb2 as pb
 from aquifer.manager.v1 import remote_log_manager_service_pb2_grpc as pb_grpc
 from aquifer_rpc import convert
 
-from aquifer_manager.domain.fetch import FetchPlan, FetchService
+from aquifer_manager.domain.fetch import FetchService
+from aquifer_manager.domain.fetch_plan import FetchPlan
 from aquifer_manager.domain.offset_for_timestamp import OffsetForTimestamp
 from aquifer_manager.domain.remote_log_manager import RemoteLogManager
 from aquifer_manager.servicer import messages

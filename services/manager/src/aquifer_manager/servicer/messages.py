@@ -11,10 +11,10 @@ from aquifer_core.ids import TopicIdPartition
 from aquifer_core.leader_epoch import LeaderEpochEntry
 from aquifer_rpc import convert
 
-from aquifer_manager.domain.fetch import FetchPlan, FetchRequest
+from aquifer_manager.domain.assignment import PartitionRole
+from aquifer_manager.domain.fetch_plan import FetchPlan, FetchRequest
 from aquifer_manager.domain.offset_for_timestamp import FoundOffset, TimestampQuery
 from aquifer_manager.domain.partition_view import PartitionView
-from aquifer_manager.domain.registry import PartitionRole
 from aquifer_manager.domain.tasks import TaskAction, TaskState, TaskType
 from aquifer_manager.domain.topic_config import TopicConfig
 
