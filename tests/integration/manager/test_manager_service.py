@@ -208,7 +208,7 @@ async def test_a_full_reader_queue_is_resource_exhausted_with_a_delay(tmp_path: 
         await put(Segment(tip=TIP, batches=[batch(0)]), bench.storage, bench.metadata)
         reads = [group.create_task(fetched(bench, fetch_request(0))) for _ in range(2)]
 
-        await eventually(lambda: bench.manager.readers.pending == 1)
+        await eventually(lambda: bench.manager.readers() == (1, 1))
         with pytest.raises(QuotaExceededError) as raised:
             await bench.stub.PlanFetch(
                 pb.PlanFetchRequest(topic_id_partition=convert.tip_to_pb(TIP), max_bytes=1)

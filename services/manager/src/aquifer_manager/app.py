@@ -20,7 +20,7 @@ from aquifer_manager.adapters.decompression import decompress
 from aquifer_manager.adapters.deletion_journal import FileDeletionJournal
 from aquifer_manager.adapters.index_cache import DiskIndexCache
 from aquifer_manager.adapters.plugin import load_role
-from aquifer_manager.adapters.telemetry import OtelTelemetry, register_gauges
+from aquifer_manager.adapters.telemetry import OtelTelemetry, observe
 from aquifer_manager.domain.aborted_transactions import AbortedTransactions
 from aquifer_manager.domain.backoff import Backoff
 from aquifer_manager.domain.copy_task import CopyTask
@@ -31,6 +31,7 @@ from aquifer_manager.domain.leader_log import LeaderLogs
 from aquifer_manager.domain.log_observer import LogObserver
 from aquifer_manager.domain.offset_for_timestamp import OffsetForTimestamp
 from aquifer_manager.domain.partition_deletion_task import PartitionDeletionTask
+from aquifer_manager.domain.partition_view import CopyLag
 from aquifer_manager.domain.ports import BrokerConnections, IndexSource, Telemetry
 from aquifer_manager.domain.quota import ByteQuota
 from aquifer_manager.domain.reader_pool import ReaderPool
@@ -42,7 +43,7 @@ from aquifer_manager.domain.segment_copy import SegmentCopy
 from aquifer_manager.domain.segment_deletion import SegmentDeletion
 from aquifer_manager.domain.segment_lookup import SegmentLookup
 from aquifer_manager.domain.task_lane import LaneSettings
-from aquifer_manager.domain.tasks import TaskType
+from aquifer_manager.domain.tasks import TaskState, TaskType
 from aquifer_manager.domain.topic_config import RetentionOverrides
 from aquifer_manager.servicer import RemoteLogManagerServicer
 from aquifer_manager.settings import ManagerSettings
@@ -71,7 +72,7 @@ class Manager:
 
     server: GrpcServer
     manager: RemoteLogManager
-    readers: ReaderPool
+    pool: ReaderPool
 
     def __init__(
         self,
@@ -110,6 +111,18 @@ class Manager:
     ) -> None:
         await self._stack.aclose()
 
+    def lag_by_topic(self) -> dict[str, CopyLag]:
+        """See `GaugeSource`."""
+        return self.manager.lag_by_topic()
+
+    def task_states(self) -> list[TaskState]:
+        """See `GaugeSource`."""
+        return self.manager.task_states()
+
+    def readers(self) -> tuple[int, int]:
+        """See `GaugeSource`."""
+        return self.pool.active, self.pool.pending
+
     async def _start(self, stack: AsyncExitStack) -> None:
         settings, clock = self._settings, self._clock
         storage = self._storage or await _storage(settings, stack)
@@ -130,7 +143,7 @@ class Manager:
             )
         )
         parts = _parts(settings, storage, metadata, brokers, clock=clock, telemetry=self._telemetry)
-        self.readers = pool = ReaderPool(
+        self.pool = pool = ReaderPool(
             readers=settings.reader_threads, max_pending=settings.reader_max_pending_tasks
         )
         self.manager = RemoteLogManager(parts)
@@ -140,11 +153,7 @@ class Manager:
             add_RemoteLogManagerServiceServicer_to_server,
             self._servicer(storage, metadata, indexes, pool),
         )
-        register_gauges(
-            self.manager.list_partitions,
-            parts.scheduler.all_states,
-            lambda: (pool.active, pool.pending),
-        )
+        observe(self)
         await stack.enter_async_context(parts.scheduler)
         await stack.enter_async_context(self._loop("leases", self.manager.expire_leases, 1.0))
         observe_s = settings.observe_interval_ms / 1000

@@ -1,36 +1,36 @@
-"""Spans and metrics of the manager over the OpenTelemetry API."""
+"""Spans and metrics of the manager over the OpenTelemetry API; names are declared in `aquifer_rpc.semconv`."""
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Protocol
 
 from aquifer_core.errors import AquiferError
 from aquifer_core.ids import TopicIdPartition
+from aquifer_rpc import semconv
 from opentelemetry import metrics, trace
 from opentelemetry.metrics import CallbackOptions, Observation
 
-from aquifer_manager.domain.partition_view import PartitionView
+from aquifer_manager.domain.partition_view import CopyLag
 from aquifer_manager.domain.tasks import TaskState
 
-__all__ = ["OtelTelemetry", "register_gauges"]
+__all__ = ["GaugeSource", "OtelTelemetry", "observe"]
 
 _TRACER: Final = trace.get_tracer("aquifer_manager")
 _METER: Final = metrics.get_meter("aquifer_manager")
 
-_COUNTERS: Final = {
-    "copy.bytes": ("By", "Bytes of `.log` files copied."),
-    "copy.requests": ("{copy}", "Copies begun."),
-    "copy.errors": ("{run}", "Copy runs that failed."),
-    "fetch.bytes": ("By", "Record bytes read from remote storage."),
-    "fetch.requests": ("{fetch}", "Remote reads asked for, refused ones included."),
-    "fetch.errors": (
-        "{fetch}",
-        "Remote reads that failed; offsets out of range and refusals do not count.",
-    ),
-    "delete.bytes": ("By", "Bytes of `.log` files deleted."),
-    "delete.requests": ("{delete}", "Segment deletions tried."),
-    "delete.errors": ("{delete}", "Segment deletions that failed."),
-}
+_PREFIX: Final = "aquifer.remote."
+_COUNTERS: Final = (
+    semconv.COPY_BYTES,
+    semconv.COPY_REQUESTS,
+    semconv.COPY_ERRORS,
+    semconv.FETCH_BYTES,
+    semconv.FETCH_REQUESTS,
+    semconv.FETCH_ERRORS,
+    semconv.DELETE_BYTES,
+    semconv.DELETE_REQUESTS,
+    semconv.DELETE_ERRORS,
+)
 
 
 class OtelTelemetry:
@@ -38,8 +38,10 @@ class OtelTelemetry:
 
     def __init__(self) -> None:
         self._counters = {
-            name: _METER.create_counter(f"aquifer.remote.{name}", unit=unit, description=text)
-            for name, (unit, text) in _COUNTERS.items()
+            metric.name.removeprefix(_PREFIX): _METER.create_counter(
+                metric.name, unit=metric.unit, description=metric.doc
+            )
+            for metric in _COUNTERS
         }
 
     @contextmanager
@@ -49,104 +51,87 @@ class OtelTelemetry:
         """See `Telemetry`."""
         named = {f"aquifer.{key}": value for key, value in attributes.items()}
         named |= {
-            "aquifer.topic": topic_id_partition.topic,
-            "aquifer.topic_id": str(topic_id_partition.topic_id),
-            "aquifer.partition": topic_id_partition.partition,
+            semconv.TOPIC.key: topic_id_partition.topic,
+            semconv.TOPIC_ID.key: str(topic_id_partition.topic_id),
+            semconv.PARTITION.key: topic_id_partition.partition,
         }
         with _TRACER.start_as_current_span(name, attributes=named) as span:
             try:
                 yield
             except AquiferError as error:
-                span.set_attribute("aquifer.error_reason", error.reason.value)
+                span.set_attribute(semconv.ERROR_REASON.key, error.reason.value)
                 raise
 
     def count(self, name: str, value: int, topic: str) -> None:
         """See `Telemetry`."""
-        self._counters[name].add(value, {"aquifer.topic": topic})
+        self._counters[name].add(value, {semconv.TOPIC.key: topic})
 
 
-def register_gauges(
-    views: Callable[[], list[PartitionView]],
-    tasks: Callable[[], list[TaskState]],
-    readers: Callable[[], tuple[int, int]],
+class GaugeSource(Protocol):
+    """What the gauges look at, from the exporter's thread."""
+
+    def lag_by_topic(self) -> dict[str, CopyLag]:
+        """Lag of all partitions of each topic together; the age is the oldest one's."""
+        ...
+
+    def task_states(self) -> list[TaskState]:
+        """All tasks."""
+        ...
+
+    def readers(self) -> tuple[int, int]:
+        """Remote reads under way, and waiting."""
+        ...
+
+
+_SOURCES: Final["weakref.WeakSet[GaugeSource]"] = weakref.WeakSet()
+
+
+def observe(source: GaugeSource) -> None:
+    """Shows a manager in the gauges as long as it exists."""
+    _SOURCES.add(source)
+
+
+def _gauge(
+    metric: semconv.Metric, observations: Callable[[GaugeSource], list[Observation]]
 ) -> None:
-    """Gauges of lag by topic, of tasks by kind, and of the reader pool; once in a process.
-
-    Args:
-        views: state of all partitions.
-        tasks: state of all tasks.
-        readers: remote reads under way, and waiting.
-    """
-    _gauge(
-        "aquifer.remote.copy.lag.bytes",
-        "By",
-        "Bytes of rolled segments that are not remote.",
-        lambda: _by_topic(views(), lambda view: view.lag.size_bytes, sum),
-    )
-    _gauge(
-        "aquifer.remote.copy.lag.segments",
-        "{segment}",
-        "Rolled segments that are not remote.",
-        lambda: _by_topic(views(), lambda view: view.lag.segments, sum),
-    )
-    _gauge(
-        "aquifer.remote.copy.lag.age",
-        "ms",
-        "Age of the oldest rolled segment that is not remote.",
-        lambda: _by_topic(views(), lambda view: view.lag.age_ms, max),
-    )
-    _gauge(
-        "aquifer.task.since_success",
-        "ms",
-        "Longest time that a task of the kind is without success.",
-        lambda: _by_kind(tasks(), lambda task: task.without_success_ms, max),
-    )
-    _gauge(
-        "aquifer.task.failing",
-        "{task}",
-        "Tasks whose last run failed.",
-        lambda: _by_kind(tasks(), lambda task: int(task.consecutive_failures > 0), sum),
-    )
-    _gauge(
-        "aquifer.remote.reader.active",
-        "{fetch}",
-        "Remote reads under way.",
-        lambda: [Observation(readers()[0])],
-    )
-    _gauge(
-        "aquifer.remote.reader.pending",
-        "{fetch}",
-        "Remote reads waiting for a reader.",
-        lambda: [Observation(readers()[1])],
-    )
-
-
-def _gauge(name: str, unit: str, text: str, observe: Callable[[], list[Observation]]) -> None:
     def callback(_options: CallbackOptions) -> Iterable[Observation]:
-        return observe()
+        return [each for source in list(_SOURCES) for each in observations(source)]
 
-    _METER.create_observable_gauge(name, callbacks=[callback], unit=unit, description=text)
+    _METER.create_observable_gauge(
+        metric.name, callbacks=[callback], unit=metric.unit, description=metric.doc
+    )
 
 
-def _by_topic(
-    views: list[PartitionView],
-    value: Callable[[PartitionView], int],
-    combine: Callable[[list[int]], int],
-) -> list[Observation]:
-    found: dict[str, list[int]] = {}
-    for view in views:
-        found.setdefault(view.topic_id_partition.topic, []).append(value(view))
+def _by_topic(source: GaugeSource, value: Callable[[CopyLag], int]) -> list[Observation]:
     return [
-        Observation(combine(values), {"aquifer.topic": topic}) for topic, values in found.items()
+        Observation(value(lag), {semconv.TOPIC.key: topic})
+        for topic, lag in source.lag_by_topic().items()
     ]
 
 
 def _by_kind(
-    tasks: list[TaskState],
+    source: GaugeSource,
     value: Callable[[TaskState], int],
     combine: Callable[[list[int]], int],
 ) -> list[Observation]:
     found: dict[str, list[int]] = {}
-    for task in tasks:
+    for task in source.task_states():
         found.setdefault(task.key.type.name.lower(), []).append(value(task))
-    return [Observation(combine(values), {"aquifer.task": kind}) for kind, values in found.items()]
+    return [
+        Observation(combine(values), {semconv.TASK.key: kind}) for kind, values in found.items()
+    ]
+
+
+_gauge(semconv.COPY_LAG_BYTES, lambda source: _by_topic(source, lambda lag: lag.size_bytes))
+_gauge(semconv.COPY_LAG_SEGMENTS, lambda source: _by_topic(source, lambda lag: lag.segments))
+_gauge(semconv.COPY_LAG_AGE, lambda source: _by_topic(source, lambda lag: lag.age_ms))
+_gauge(
+    semconv.TASK_SINCE_SUCCESS,
+    lambda source: _by_kind(source, lambda task: task.without_success_ms, max),
+)
+_gauge(
+    semconv.TASKS_FAILING,
+    lambda source: _by_kind(source, lambda task: int(task.consecutive_failures > 0), sum),
+)
+_gauge(semconv.READER_ACTIVE, lambda source: [Observation(source.readers()[0])])
+_gauge(semconv.READER_PENDING, lambda source: [Observation(source.readers()[1])])

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from aquifer_core.ids import TopicIdPartition
 
 from aquifer_manager.domain.assignment import RegisteredPartition
+from aquifer_manager.domain.partition_work import PartitionWork
 from aquifer_manager.domain.ports import LogDescription, RolledSegment
 from aquifer_manager.domain.tasks import TaskState
 from aquifer_manager.domain.topic_config import TopicConfig
 
-__all__ = ["CopyLag", "PartitionView", "copy_lag", "view_of"]
+__all__ = ["CopyLag", "PartitionView", "copy_lag", "lag_of", "view_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,13 @@ class CopyLag:
     segments: int = 0
     size_bytes: int = 0
     age_ms: int = 0
+
+    def __add__(self, other: "CopyLag") -> "CopyLag":
+        return CopyLag(
+            segments=self.segments + other.segments,
+            size_bytes=self.size_bytes + other.size_bytes,
+            age_ms=max(self.age_ms, other.age_ms),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,15 +82,18 @@ def copy_lag(segments: Sequence[RolledSegment], highest_remote_offset: int, now_
     )
 
 
+def lag_of(work: PartitionWork, now_ms: int) -> CopyLag:
+    """The lag of a partition, from what was last heard of its log."""
+    if work.observed is None:
+        return CopyLag()
+    return copy_lag(work.observed.segments, _highest_remote_offset(work), now_ms)
+
+
 def view_of(
     partition: RegisteredPartition, tasks: Sequence[TaskState], *, paused: bool, now_ms: int
 ) -> PartitionView:
     """The view of a registered partition, from what was last heard of its log."""
-    work = partition.work
-    log = work.observed
-    copied = work.copied_offset
-    heard = -1 if log is None else log.highest_remote_offset
-    highest = heard if copied is None else max(heard, copied)
+    work, log = partition.work, partition.work.observed
     return PartitionView(
         topic_id_partition=partition.topic_id_partition,
         leader_broker_id=-1 if partition.leader_broker_id is None else partition.leader_broker_id,
@@ -92,15 +103,20 @@ def view_of(
         paused=paused,
         log_start_offset=_or_unknown(log, "log_start_offset"),
         local_log_start_offset=_or_unknown(log, "local_log_start_offset"),
-        highest_remote_offset=highest,
+        highest_remote_offset=_highest_remote_offset(work),
         last_stable_offset=_or_unknown(log, "last_stable_offset"),
         log_end_offset=_or_unknown(log, "log_end_offset"),
-        lag=CopyLag() if log is None else copy_lag(log.segments, highest, now_ms),
+        lag=lag_of(work, now_ms),
         copied_segments=work.copied_segments,
         copied_bytes=work.copied_bytes,
         deleted_segments=work.deleted_segments,
         config=partition.config,
     )
+
+
+def _highest_remote_offset(work: PartitionWork) -> int:
+    heard = -1 if work.observed is None else work.observed.highest_remote_offset
+    return heard if work.copied_offset is None else max(heard, work.copied_offset)
 
 
 def _or_unknown(log: LogDescription | None, name: str) -> int:

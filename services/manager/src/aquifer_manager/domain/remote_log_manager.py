@@ -13,12 +13,12 @@ from aquifer_manager.domain.assignment import PartitionRole, RegisteredPartition
 from aquifer_manager.domain.expiration_task import ExpirationTask
 from aquifer_manager.domain.log_observer import LogObserver
 from aquifer_manager.domain.partition_deletion_task import DeletionJournal
-from aquifer_manager.domain.partition_view import PartitionView, view_of
+from aquifer_manager.domain.partition_view import CopyLag, PartitionView, lag_of, view_of
 from aquifer_manager.domain.ports import BrokerConnections
 from aquifer_manager.domain.registry import Registry
 from aquifer_manager.domain.scheduler import Scheduler
 from aquifer_manager.domain.scrub_task import ScrubTask
-from aquifer_manager.domain.tasks import TaskKey, TaskOutcome, TaskType
+from aquifer_manager.domain.tasks import TaskKey, TaskOutcome, TaskState, TaskType
 from aquifer_manager.domain.topic_config import TopicConfig
 
 __all__ = ["ManagerParts", "RemoteLogManager"]
@@ -176,6 +176,20 @@ class RemoteLogManager:
     def list_partitions(self, topic: str = "") -> list[PartitionView]:
         """State of all partitions, or those of one topic, as last observed."""
         return [self._view(partition) for partition in self._registry.partitions(topic)]
+
+    def lag_by_topic(self) -> dict[str, CopyLag]:
+        """Lag of all led partitions of each topic together; the age is the oldest one's."""
+        now_ms = self._clock.now_ms()
+        found: dict[str, CopyLag] = {}
+        for partition in self._registry.partitions():
+            if partition.leader_broker_id is not None:
+                topic = partition.topic_id_partition.topic
+                found[topic] = found.get(topic, CopyLag()) + lag_of(partition.work, now_ms)
+        return found
+
+    def task_states(self) -> list[TaskState]:
+        """State of all tasks."""
+        return self._scheduler.all_states()
 
     async def watch_partitions(self, topic: str = "") -> AsyncGenerator[list[PartitionView], None]:
         """All partitions, or those of one topic, then those whose state changed, without end. Mere passing of time is no change."""
