@@ -140,8 +140,8 @@ def fetch_request(offset: int, **kwargs: object) -> pb.FetchRequest:
     return pb.FetchRequest(**given)  # type: ignore[arg-type]
 
 
-async def fetched(bench: ManagerBench, request: pb.FetchRequest, **kwargs: float) -> bytes:
-    stream = bench.stub.Fetch(request, **kwargs)
+async def fetched(bench: ManagerBench, request: pb.FetchRequest, timeout_s: float = 10.0) -> bytes:
+    stream = bench.stub.Fetch(request, timeout=timeout_s)
     return b"".join([message.data async for message in stream])
 
 
@@ -176,7 +176,7 @@ async def test_a_store_that_is_down_is_unavailable_and_the_manager_serves_on(
     await put(Segment(tip=TIP, batches=[batch(0)]), bench.storage, bench.metadata)
     bench.storage.fail("fetch_records", *[RemoteStorageUnavailableError("store down")] * 100)
     with pytest.raises(RemoteStorageUnavailableError, match="store down"):
-        await fetched(bench, fetch_request(0), timeout=0.5)
+        await fetched(bench, fetch_request(0), timeout_s=0.5)
     await bench.register()
     await bench.lead(TIP)
     assert bench.manager.server.ready
@@ -200,7 +200,7 @@ async def test_a_full_reader_queue_is_resource_exhausted_with_a_delay(tmp_path: 
                 await release.wait()
                 yield piece
 
-    limits = {"reader_threads": 1, "reader_max_pending_tasks": 1}
+    limits: dict[str, Any] = {"reader_threads": 1, "reader_max_pending_tasks": 1}
     async with (
         manager_bench(tmp_path, storage=Slow(), **limits) as bench,
         asyncio.TaskGroup() as group,
