@@ -61,7 +61,7 @@ async def _read_all(
 @pytest.mark.parametrize("path", ["manager", "direct"])
 async def test_what_left_the_local_disk_is_read_back_from_remote_storage(
     tiered: TieredBroker, path: str
-):
+) -> None:
     """SR-15, SR-16, SR-19, SR-21"""
     await tiered.stop()
     tiered.properties["aquifer.remote.fetch.path"] = path
@@ -78,7 +78,9 @@ async def test_what_left_the_local_disk_is_read_back_from_remote_storage(
     assert await _read_all(tiered, hosted) == expected
 
 
-async def test_a_rolled_segment_is_copied_long_before_the_task_interval(tiered: TieredBroker):
+async def test_a_rolled_segment_is_copied_long_before_the_task_interval(
+    tiered: TieredBroker,
+) -> None:
     hosted = await tiered.create()
     await eventually(lambda: tiered.tiering.registered)
     await fill(hosted, 1)
@@ -89,7 +91,7 @@ async def test_a_rolled_segment_is_copied_long_before_the_task_interval(tiered: 
 
 async def test_a_remote_read_stays_within_its_size_and_gives_one_batch_at_least(
     tiered: TieredBroker,
-):
+) -> None:
     hosted = await tiered.create()
     await fill(hosted, 1)
     await tiered.copied(hosted, 9)
@@ -102,7 +104,9 @@ async def test_a_remote_read_stays_within_its_size_and_gives_one_batch_at_least(
     assert _bytes(none) == b""
 
 
-async def test_aborted_transactions_are_found_in_remote_and_local_segments(tiered: TieredBroker):
+async def test_aborted_transactions_are_found_in_remote_and_local_segments(
+    tiered: TieredBroker,
+) -> None:
     """K-3.8"""
     hosted = await tiered.create()
     log = hosted.log
@@ -130,7 +134,7 @@ async def test_aborted_transactions_are_found_in_remote_and_local_segments(tiere
     assert plain.aborted_transactions is None
 
 
-async def test_offsets_are_found_by_time_in_remote_storage_first(tiered: TieredBroker):
+async def test_offsets_are_found_by_time_in_remote_storage_first(tiered: TieredBroker) -> None:
     """SR-26"""
     hosted = await tiered.create()
     for number in range(4):
@@ -145,7 +149,9 @@ async def test_offsets_are_found_by_time_in_remote_storage_first(tiered: TieredB
     assert await tiered.tiering.remote_log.offset_for_timestamp(hosted.log, NOW_MS + 31) is None
 
 
-async def test_deleted_records_are_cleaned_remotely_without_anybody_waiting(tiered: TieredBroker):
+async def test_deleted_records_are_cleaned_remotely_without_anybody_waiting(
+    tiered: TieredBroker,
+) -> None:
     """SR-25"""
     hosted = await tiered.create()
     await fill(hosted, 3)
@@ -164,7 +170,7 @@ async def test_deleted_records_are_cleaned_remotely_without_anybody_waiting(tier
     await eventually(only_the_last_is_left)
 
 
-async def test_a_deleted_topic_loses_its_remote_data(tiered: TieredBroker):
+async def test_a_deleted_topic_loses_its_remote_data(tiered: TieredBroker) -> None:
     hosted = await tiered.create()
     await fill(hosted, 2)
     await tiered.copied(hosted, 19)
@@ -177,7 +183,9 @@ async def test_a_deleted_topic_loses_its_remote_data(tiered: TieredBroker):
     await eventually(nothing_is_stored)
 
 
-async def test_a_manager_that_forgot_everything_is_told_everything_again(tiered: TieredBroker):
+async def test_a_manager_that_forgot_everything_is_told_everything_again(
+    tiered: TieredBroker,
+) -> None:
     hosted = await tiered.create()
     await fill(hosted, 1)
     await tiered.copied(hosted, 9)
@@ -193,13 +201,13 @@ async def test_a_manager_that_forgot_everything_is_told_everything_again(tiered:
     assert _bytes(await tiered.tiering.remote_log.read(_request(hosted, 0)))
 
 
-async def test_a_new_leader_epoch_is_announced_and_used_for_copies(tiered: TieredBroker):
+async def test_a_new_leader_epoch_is_announced_and_used_for_copies(tiered: TieredBroker) -> None:
     hosted = await tiered.create()
     await fill(hosted, 1)
     await tiered.copied(hosted, 9)
 
     tiered.update(tiered_topic("events", epoch=3))
-    again = await eventually(lambda: tiered.hosted("events", 3))
+    again = await tiered.hosted_in("events", 3)
     await fill(again, 1)
     await tiered.copied(again, 19)
 
@@ -209,7 +217,7 @@ async def test_a_new_leader_epoch_is_announced_and_used_for_copies(tiered: Tiere
     assert segment.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 
 
-async def test_changed_settings_reach_the_manager(tiered: TieredBroker):
+async def test_changed_settings_reach_the_manager(tiered: TieredBroker) -> None:
     hosted = await tiered.create(retention_ms="-1")
     await fill(hosted, 1)
     await tiered.copied(hosted, 9)
@@ -223,7 +231,7 @@ async def test_changed_settings_reach_the_manager(tiered: TieredBroker):
     await eventually(retention)
 
 
-async def test_an_offset_that_no_remote_segment_holds_is_out_of_range(tiered: TieredBroker):
+async def test_an_offset_that_no_remote_segment_holds_is_out_of_range(tiered: TieredBroker) -> None:
     hosted = await tiered.create()
     await fill(hosted, 1)
     await tiered.copied(hosted, 9)
@@ -232,7 +240,9 @@ async def test_an_offset_that_no_remote_segment_holds_is_out_of_range(tiered: Ti
         await tiered.tiering.remote_log.read(_request(hosted, 10))
 
 
-async def test_a_broker_that_is_not_the_leader_in_that_epoch_copies_nothing(tiered: TieredBroker):
+async def test_a_broker_that_is_not_the_leader_in_that_epoch_copies_nothing(
+    tiered: TieredBroker,
+) -> None:
     hosted = await tiered.create(epoch=4)
     async with connect(tiered.tiering.broker_log_address) as channel:
         stub = BrokerLogServiceStub(channel)
@@ -243,7 +253,7 @@ async def test_a_broker_that_is_not_the_leader_in_that_epoch_copies_nothing(tier
             with pytest.raises(error):
                 await call_unary(stub.RollSegment, request)
         tiered.update(tiered_topic("events", leader=2, epoch=5))
-        await eventually(lambda: tiered.hosted("events", 5))
+        await tiered.hosted_in("events", 5)
         with pytest.raises(NotLeaderError):
             await call_unary(stub.RollSegment, request)
         unknown = convert.tip_to_pb(partition_of("nowhere"))

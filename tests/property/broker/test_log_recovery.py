@@ -52,7 +52,7 @@ async def _crash_and_recover(root: Path, sizes: list[int], cut: float, noise: in
 )
 def test_recovery_after_a_crash_at_any_byte_keeps_exactly_the_whole_batches(
     sizes: list[int], cut: float, noise: int
-):
+) -> None:
     with tempfile.TemporaryDirectory() as directory:
         asyncio.run(_crash_and_recover(Path(directory), sizes, cut, noise))
 
@@ -88,6 +88,6 @@ async def _read_everywhere(root: Path, sizes: list[int], bound: float, max_bytes
 )
 def test_a_read_at_any_offset_starts_at_its_batch_and_stays_below_the_high_watermark(
     sizes: list[int], bound: float, max_bytes: int
-):
+) -> None:
     with tempfile.TemporaryDirectory() as directory:
         asyncio.run(_read_everywhere(Path(directory), sizes, bound, max_bytes))

@@ -22,7 +22,7 @@ def _role(name: str, *, leader: bool = True, epoch: int = 0) -> PartitionRole:
     )
 
 
-def test_only_what_changed_is_announced():
+def test_only_what_changed_is_announced() -> None:
     """SR-15"""
     same, promoted, newer, fresh, gone = (_role(name) for name in "abcde")
     known = {
@@ -38,7 +38,7 @@ def test_only_what_changed_is_announced():
     assert news.configs == {}
 
 
-def test_settings_that_changed_alone_are_announced_by_topic():
+def test_settings_that_changed_alone_are_announced_by_topic() -> None:
     before = _role("a")
     after = replace(before, config=replace(_CONFIG, retention_ms=2))
 
@@ -48,7 +48,7 @@ def test_settings_that_changed_alone_are_announced_by_topic():
     assert news.configs == {before.topic_id_partition.topic_id: after.config}
 
 
-def test_plugins_get_their_properties_without_the_prefix_and_without_the_brokers_own():
+def test_plugins_get_their_properties_without_the_prefix_and_without_the_brokers_own() -> None:
     """SR-4"""
     given = {
         "broker.id": "1",

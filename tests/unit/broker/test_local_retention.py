@@ -6,6 +6,7 @@ from aquifer_broker.log.local_retention import (
     decide_local_retention,
 )
 from aquifer_broker.log.log_config import LogConfig
+from aquifer_broker.log.partition_log import PartitionLog
 from aquifer_core.formats.record_batch import iter_batches
 from fixtures.broker_logs import NOW_MS, LogWorkshop, client_batch
 
@@ -59,7 +60,7 @@ def _decide(reason: RetentionReason, **changes: object) -> tuple[int, bool]:
         ),
     ],
 )
-def test_retention_by_time(changes: dict[str, object], expected: tuple[int, bool]):
+def test_retention_by_time(changes: dict[str, object], expected: tuple[int, bool]) -> None:
     """SR-21, K-3.5"""
     assert _decide(RetentionReason.TIME, **changes) == expected
 
@@ -68,14 +69,14 @@ def test_retention_by_time(changes: dict[str, object], expected: tuple[int, bool
     ("retention_bytes", "expected"),
     [(3401, 0), (3400, 0), (2401, 0), (2400, 1), (1401, 1), (1400, 2), (400, 3), (0, 3), (-1, 0)],
 )
-def test_retention_by_size_never_cuts_below_the_limit(retention_bytes: int, expected: int):
+def test_retention_by_size_never_cuts_below_the_limit(retention_bytes: int, expected: int) -> None:
     assert _decide(RetentionReason.SIZE, retention_bytes=retention_bytes)[0] == expected
 
 
 @pytest.mark.parametrize(
     ("start", "expected"), [(0, 0), (99, 0), (100, 1), (299, 2), (300, 3), (350, 3)]
 )
-def test_segments_wholly_below_the_start_go(start: int, expected: int):
+def test_segments_wholly_below_the_start_go(start: int, expected: int) -> None:
     found = _decide(
         RetentionReason.LOG_START_OFFSET,
         start_offset=start,
@@ -86,7 +87,7 @@ def test_segments_wholly_below_the_start_go(start: int, expected: int):
     assert found == (expected, False)
 
 
-def test_an_empty_active_segment_is_neither_rolled_nor_deleted():
+def test_an_empty_active_segment_is_neither_rolled_nor_deleted() -> None:
     segments = [SegmentFacts(0, 100, 1000, 0), SegmentFacts(100, None, 0, 0)]
     policy = LocalRetentionPolicy(
         retention_ms=0,
@@ -105,7 +106,7 @@ def test_an_empty_active_segment_is_neither_rolled_nor_deleted():
     assert (decision.segments, decision.roll) == (1, False)
 
 
-async def _filled(workshop: LogWorkshop, config: LogConfig):
+async def _filled(workshop: LogWorkshop, config: LogConfig) -> PartitionLog:
     log = await workshop.open(config)
     for number in range(6):
         await log.append(client_batch(10, timestamp_ms=NOW_MS + number), leader_epoch=number)
@@ -115,7 +116,7 @@ async def _filled(workshop: LogWorkshop, config: LogConfig):
     return log
 
 
-async def test_without_tiering_retention_moves_the_log_start(workshop: LogWorkshop):
+async def test_without_tiering_retention_moves_the_log_start(workshop: LogWorkshop) -> None:
     log = await _filled(workshop, LogConfig(retention_ms=9_996))
 
     assert await log.apply_local_retention() == 4
@@ -126,7 +127,7 @@ async def test_without_tiering_retention_moves_the_log_start(workshop: LogWorksh
     assert (log.directory / "00000000000000000030.log.deleted").exists()
 
 
-async def test_when_everything_expires_a_new_segment_takes_over(workshop: LogWorkshop):
+async def test_when_everything_expires_a_new_segment_takes_over(workshop: LogWorkshop) -> None:
     log = await _filled(workshop, LogConfig(retention_ms=1))
 
     assert await log.apply_local_retention() == 6
@@ -137,7 +138,7 @@ async def test_when_everything_expires_a_new_segment_takes_over(workshop: LogWor
 
 async def test_with_tiering_only_copied_segments_go_and_the_log_start_stays(
     workshop: LogWorkshop,
-):
+) -> None:
     """SR-21"""
     config = LogConfig(remote_storage_enable=True, local_retention_ms=1)
     log = await _filled(workshop, config)
@@ -152,7 +153,7 @@ async def test_with_tiering_only_copied_segments_go_and_the_log_start_stays(
 
 async def test_a_breaching_active_segment_is_rolled_so_that_it_can_be_copied(
     workshop: LogWorkshop,
-):
+) -> None:
     """K-3.5"""
     config = LogConfig(remote_storage_enable=True, local_retention_ms=1)
     log = await _filled(workshop, config)
@@ -166,7 +167,7 @@ async def test_a_breaching_active_segment_is_rolled_so_that_it_can_be_copied(
     assert log.local_log_start_offset == log.log_end_offset == 60
 
 
-async def test_the_highest_remote_offset_never_decreases(workshop: LogWorkshop):
+async def test_the_highest_remote_offset_never_decreases(workshop: LogWorkshop) -> None:
     log = await workshop.open()
     log.update_highest_offset_in_remote_storage(9)
     log.update_highest_offset_in_remote_storage(5)
@@ -176,7 +177,7 @@ async def test_the_highest_remote_offset_never_decreases(workshop: LogWorkshop):
 
 async def test_deleted_records_free_their_segments_also_before_they_were_copied(
     workshop: LogWorkshop,
-):
+) -> None:
     log = await _filled(workshop, LogConfig(remote_storage_enable=True))
     await log.increase_log_start_offset(25)
 
@@ -186,7 +187,7 @@ async def test_deleted_records_free_their_segments_also_before_they_were_copied(
 
 async def test_a_copy_under_way_still_reads_a_segment_that_retention_deletes(
     workshop: LogWorkshop,
-):
+) -> None:
     log = await _filled(workshop, LogConfig(retention_ms=1))
     async with log.segment_data(0) as data:
         await log.apply_local_retention()
@@ -198,7 +199,7 @@ async def test_a_copy_under_way_still_reads_a_segment_that_retention_deletes(
     assert len(pieces) == data.log_segment.size_bytes
 
 
-async def test_deleted_files_stay_until_their_delay_is_over(workshop: LogWorkshop):
+async def test_deleted_files_stay_until_their_delay_is_over(workshop: LogWorkshop) -> None:
     log = await _filled(workshop, LogConfig(retention_ms=9_996, file_delete_delay_ms=60_000))
     await log.apply_local_retention()
     workshop.clock.now += 59_999

@@ -9,7 +9,7 @@ from aquifer_core.errors import InvalidConfigurationError
 from aquifer_core.formats.record_batch import TimestampType
 
 
-def test_topic_keys_override_defaults_and_other_keys_are_left_alone():
+def test_topic_keys_override_defaults_and_other_keys_are_left_alone() -> None:
     defaults = LogConfig(retention_ms=5, segment_bytes=1000)
 
     config = parse_log_config(
@@ -42,7 +42,9 @@ def test_topic_keys_override_defaults_and_other_keys_are_left_alone():
         ("remote.storage.enable", "yes", "true or false"),
     ],
 )
-def test_a_refused_value_is_answered_with_key_value_and_remedy(key: str, value: str, remedy: str):
+def test_a_refused_value_is_answered_with_key_value_and_remedy(
+    key: str, value: str, remedy: str
+) -> None:
     with pytest.raises(InvalidConfigurationError) as refused:
         parse_log_config({key: value})
 
@@ -52,7 +54,7 @@ def test_a_refused_value_is_answered_with_key_value_and_remedy(key: str, value: 
     assert refused.value.metadata == {"key": key, "value": value}
 
 
-def test_the_finest_unit_of_a_broker_property_wins():
+def test_the_finest_unit_of_a_broker_property_wins() -> None:
     config = parse_server_defaults(
         {"log.retention.hours": "2", "log.retention.minutes": "3", "log.roll.hours": "1"}
     )
@@ -61,14 +63,14 @@ def test_the_finest_unit_of_a_broker_property_wins():
     assert config.segment_ms == 3_600_000
 
 
-def test_local_retention_minus_two_means_as_the_total():
+def test_local_retention_minus_two_means_as_the_total() -> None:
     config = LogConfig(remote_storage_enable=True, retention_ms=700, retention_bytes=900)
 
     assert config.effective_local_retention_ms == 700
     assert config.effective_local_retention_bytes == 900
 
 
-def test_local_retention_does_not_count_while_nothing_is_copied():
+def test_local_retention_does_not_count_while_nothing_is_copied() -> None:
     config = LogConfig(
         remote_storage_enable=True,
         remote_log_copy_disable=True,
@@ -79,7 +81,7 @@ def test_local_retention_does_not_count_while_nothing_is_copied():
     assert config.effective_local_retention_ms == 700
 
 
-def test_compacted_topics_are_refused_with_remote_storage():
+def test_compacted_topics_are_refused_with_remote_storage() -> None:
     """SR-12"""
     config = LogConfig(remote_storage_enable=True, cleanup_policy=frozenset({"compact"}))
 
@@ -100,11 +102,11 @@ def test_compacted_topics_are_refused_with_remote_storage():
         LogConfig(local_retention_bytes=-1, retention_bytes=10),
     ],
 )
-def test_local_retention_may_not_exceed_the_total(config: LogConfig):
+def test_local_retention_may_not_exceed_the_total(config: LogConfig) -> None:
     with pytest.raises(InvalidConfigurationError, match=r"local\.retention"):
         validate_log_config(config, remote_storage_available=True)
 
 
-def test_remote_storage_needs_a_cluster_that_has_it():
+def test_remote_storage_needs_a_cluster_that_has_it() -> None:
     with pytest.raises(InvalidConfigurationError, match="tiered storage is off"):
         validate_log_config(LogConfig(remote_storage_enable=True), remote_storage_available=False)

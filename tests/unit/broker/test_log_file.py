@@ -1,5 +1,6 @@
 import asyncio
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ _CONTENT = bytes(range(256)) * 4096
 
 
 @pytest.fixture
-def file(tmp_path: Path):
+def file(tmp_path: Path) -> Iterator[LogFile]:
     made = LogFile(tmp_path / "0.log", create=True)
     made.append([_CONTENT], len(_CONTENT))
     yield made
@@ -30,14 +31,14 @@ def _evict(file: LogFile) -> None:
 )
 async def test_reads_are_the_same_whether_the_page_cache_has_them_or_not(
     file: LogFile, cached: bool, position: int, size: int
-):
+) -> None:
     if not cached:
         _evict(file)
 
     assert bytes(await file.read(position, size)) == _CONTENT[position : position + size]
 
 
-async def test_a_file_system_that_cannot_tell_is_read_plainly(file: LogFile):
+async def test_a_file_system_that_cannot_tell_is_read_plainly(file: LogFile) -> None:
     LogFile._nowait_supported = False
     try:
         assert bytes(await file.read(10, 20)) == _CONTENT[10:30]
@@ -45,14 +46,14 @@ async def test_a_file_system_that_cannot_tell_is_read_plainly(file: LogFile):
         LogFile._nowait_supported = hasattr(os, "RWF_NOWAIT")
 
 
-def test_many_pieces_are_one_append(file: LogFile):
+def test_many_pieces_are_one_append(file: LogFile) -> None:
     pieces = [bytes([number % 256]) * 3 for number in range(3000)]
 
     assert file.append(pieces, 9000) == len(_CONTENT)
     assert file.read_now(len(_CONTENT), 10_000) == b"".join(pieces)
 
 
-def test_a_pinned_file_stays_readable_until_the_last_pin_goes(file: LogFile):
+def test_a_pinned_file_stays_readable_until_the_last_pin_goes(file: LogFile) -> None:
     with file.pinned() as outer:
         with file.pinned() as inner:
             file.close()
@@ -63,7 +64,7 @@ def test_a_pinned_file_stays_readable_until_the_last_pin_goes(file: LogFile):
         os.fstat(outer)
 
 
-async def test_disk_work_is_waited_for_even_when_its_caller_is_cancelled():
+async def test_disk_work_is_waited_for_even_when_its_caller_is_cancelled() -> None:
     steps: list[str] = []
     release = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -29,7 +29,7 @@ def _named(directory: Path, pattern: str) -> list[Path]:
     return list(directory.glob(pattern))
 
 
-async def test_a_clean_restart_finds_every_log_as_it_was(tmp_path: Path):
+async def test_a_clean_restart_finds_every_log_as_it_was(tmp_path: Path) -> None:
     async with _manager(tmp_path) as manager:
         for partition in range(3):
             log = await manager.open_log(_partition(partition))
@@ -55,7 +55,7 @@ async def test_a_clean_restart_finds_every_log_as_it_was(tmp_path: Path):
         assert manager.get("events", 2) is log
 
 
-async def test_a_log_that_was_not_opened_keeps_its_checkpoints(tmp_path: Path):
+async def test_a_log_that_was_not_opened_keeps_its_checkpoints(tmp_path: Path) -> None:
     async with _manager(tmp_path) as manager:
         for partition in range(2):
             log = await manager.open_log(_partition(partition))
@@ -70,7 +70,7 @@ async def test_a_log_that_was_not_opened_keeps_its_checkpoints(tmp_path: Path):
         assert (await manager.open_log(_partition(1))).log_start_offset == 3
 
 
-async def test_checkpoints_are_written_while_the_broker_runs(tmp_path: Path):
+async def test_checkpoints_are_written_while_the_broker_runs(tmp_path: Path) -> None:
     settings = LogManagerSettings(checkpoint_interval_ms=20)
     async with _manager(tmp_path, settings=settings) as manager:
         log = await manager.open_log(_partition())
@@ -79,7 +79,7 @@ async def test_checkpoints_are_written_while_the_broker_runs(tmp_path: Path):
         await eventually(lambda: parse_offsets(path.read_bytes()).get(("events", 0)) == 5)
 
 
-async def test_rolled_segments_are_flushed_soon_and_listeners_are_told(tmp_path: Path):
+async def test_rolled_segments_are_flushed_soon_and_listeners_are_told(tmp_path: Path) -> None:
     rolled: list[TopicIdPartition] = []
     async with _manager(tmp_path) as manager:
         manager.on_rolled(rolled.append)
@@ -91,7 +91,7 @@ async def test_rolled_segments_are_flushed_soon_and_listeners_are_told(tmp_path:
     assert rolled == [_partition()]
 
 
-async def test_retention_runs_by_itself(tmp_path: Path):
+async def test_retention_runs_by_itself(tmp_path: Path) -> None:
     settings = LogManagerSettings(retention_check_interval_ms=20)
     config = LogConfig(retention_bytes=0, file_delete_delay_ms=0)
     async with _manager(tmp_path, settings=settings) as manager:
@@ -102,7 +102,7 @@ async def test_retention_runs_by_itself(tmp_path: Path):
         assert manager.seconds_since_success()["log_retention"] < 10
 
 
-async def test_logs_are_spread_over_the_dirs(tmp_path: Path):
+async def test_logs_are_spread_over_the_dirs(tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
     async with _manager(first, second) as manager:
         logs = [await manager.open_log(_partition(partition)) for partition in range(4)]
@@ -117,7 +117,7 @@ async def test_logs_are_spread_over_the_dirs(tmp_path: Path):
         assert (meta.node_id, meta.cluster_id, meta.directory_id) == (1, "cluster", directory_id)
 
 
-async def test_a_dir_of_another_broker_or_in_use_is_refused(tmp_path: Path):
+async def test_a_dir_of_another_broker_or_in_use_is_refused(tmp_path: Path) -> None:
     async with _manager(tmp_path):
         pass
     other = LogManager([tmp_path], broker_id=2, cluster_id="cluster")
@@ -127,7 +127,7 @@ async def test_a_dir_of_another_broker_or_in_use_is_refused(tmp_path: Path):
             pass
 
 
-async def test_a_deleted_log_goes_at_once_and_its_files_later(tmp_path: Path):
+async def test_a_deleted_log_goes_at_once_and_its_files_later(tmp_path: Path) -> None:
     async with _manager(tmp_path) as manager:
         log = await manager.open_log(_partition(), LogConfig(file_delete_delay_ms=0))
         await log.append(client_batch(5), leader_epoch=0)
@@ -143,7 +143,7 @@ async def test_a_deleted_log_goes_at_once_and_its_files_later(tmp_path: Path):
         await eventually(lambda: not list(tmp_path.glob("*-delete")))
 
 
-async def test_a_log_of_an_earlier_topic_of_the_same_name_is_not_taken_over(tmp_path: Path):
+async def test_a_log_of_an_earlier_topic_of_the_same_name_is_not_taken_over(tmp_path: Path) -> None:
     async with _manager(tmp_path) as manager:
         log = await manager.open_log(_partition())
         await log.append(client_batch(5), leader_epoch=0)
@@ -154,7 +154,7 @@ async def test_a_log_of_an_earlier_topic_of_the_same_name_is_not_taken_over(tmp_
         assert (other.log_end_offset, other.topic_id_partition.topic_id) == (0, TOPIC_ID)
 
 
-async def test_strays_are_put_aside_and_kept(tmp_path: Path):
+async def test_strays_are_put_aside_and_kept(tmp_path: Path) -> None:
     async with _manager(tmp_path) as manager:
         for partition in range(3):
             await manager.open_log(_partition(partition))
@@ -168,7 +168,7 @@ async def test_strays_are_put_aside_and_kept(tmp_path: Path):
     assert (tmp_path / "events-0").exists()
 
 
-async def test_a_failed_dir_takes_only_its_own_logs_down(tmp_path: Path):
+async def test_a_failed_dir_takes_only_its_own_logs_down(tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
     offline: list[Path] = []
     async with _manager(first, second) as manager:
@@ -192,7 +192,9 @@ async def test_a_failed_dir_takes_only_its_own_logs_down(tmp_path: Path):
     assert (second / ".kafka_cleanshutdown").exists()
 
 
-async def test_a_dir_that_cannot_be_used_at_the_start_does_not_stop_the_others(tmp_path: Path):
+async def test_a_dir_that_cannot_be_used_at_the_start_does_not_stop_the_others(
+    tmp_path: Path,
+) -> None:
     blocked = tmp_path / "blocked"
     blocked.write_text("a file where a directory should be")
     async with _manager(blocked, tmp_path / "b") as manager:
@@ -205,7 +207,7 @@ async def test_a_dir_that_cannot_be_used_at_the_start_does_not_stop_the_others(t
             pass
 
 
-async def test_of_two_copies_left_by_a_crash_the_longer_one_counts(tmp_path: Path):
+async def test_of_two_copies_left_by_a_crash_the_longer_one_counts(tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
     async with _manager(first, second) as manager:
         log = await manager.open_log(_partition(), log_dir=first)
@@ -221,6 +223,6 @@ async def test_of_two_copies_left_by_a_crash_the_longer_one_counts(tmp_path: Pat
         assert len(await read_values(log)) == 7
 
 
-def test_kafkas_storage_error_is_what_clients_see():
+def test_kafkas_storage_error_is_what_clients_see() -> None:
     assert LogStorageError("offline").kafka_error_code == 56
     assert errno.ENOSPC == 28

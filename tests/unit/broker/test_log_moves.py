@@ -33,13 +33,15 @@ async def manager(dirs: tuple[Path, Path]) -> AsyncIterator[LogManager]:
 
 
 async def _append(log: PartitionLog, count: int, *, producer_id: int = -1) -> None:
+    idempotent = producer_id >= 0
     for _ in range(count):
         number = log.log_end_offset
-        idempotent = {"producer_id": producer_id, "epoch": 0, "sequence": number}
         batch = client_batch(
             value=b"%d" % number,
             timestamp_ms=NOW_MS + number,
-            **(idempotent if producer_id >= 0 else {}),
+            producer_id=producer_id,
+            epoch=0 if idempotent else -1,
+            sequence=number if idempotent else -1,
         )
         await log.append(batch, leader_epoch=number // 50)
         await asyncio.sleep(0)
@@ -47,7 +49,7 @@ async def _append(log: PartitionLog, count: int, *, producer_id: int = -1) -> No
 
 async def test_a_log_moves_while_it_is_written_and_read(
     manager: LogManager, dirs: tuple[Path, Path]
-):
+) -> None:
     """SR-28"""
     first, second = dirs
     log = await manager.open_log(_TIP, _CONFIG, log_dir=first)
@@ -74,7 +76,7 @@ async def test_a_log_moves_while_it_is_written_and_read(
     assert not (first / "events-0").exists()
 
 
-async def test_a_moved_log_is_found_after_a_restart(dirs: tuple[Path, Path]):
+async def test_a_moved_log_is_found_after_a_restart(dirs: tuple[Path, Path]) -> None:
     first, second = dirs
     async with LogManager(dirs, broker_id=1, cluster_id="cluster") as manager:
         log = await manager.open_log(_TIP, _CONFIG, log_dir=first)
@@ -90,7 +92,9 @@ async def test_a_moved_log_is_found_after_a_restart(dirs: tuple[Path, Path]):
         assert len(await read_values(log)) == 118
 
 
-async def test_retention_during_a_move_is_followed(manager: LogManager, dirs: tuple[Path, Path]):
+async def test_retention_during_a_move_is_followed(
+    manager: LogManager, dirs: tuple[Path, Path]
+) -> None:
     first, second = dirs
     log = await manager.open_log(_TIP, _CONFIG, log_dir=first)
     await _append(log, 200)
@@ -109,7 +113,7 @@ async def test_retention_during_a_move_is_followed(manager: LogManager, dirs: tu
 
 async def test_a_target_that_fails_leaves_the_log_where_it_is(
     manager: LogManager, dirs: tuple[Path, Path]
-):
+) -> None:
     first, second = dirs
     log = await manager.open_log(_TIP, _CONFIG, log_dir=first)
     await _append(log, 50)
@@ -129,7 +133,7 @@ async def test_a_target_that_fails_leaves_the_log_where_it_is(
 
 async def test_a_move_to_where_the_log_is_does_nothing(
     manager: LogManager, dirs: tuple[Path, Path]
-):
+) -> None:
     log = await manager.open_log(_TIP, _CONFIG, log_dir=dirs[0])
     await manager.move_log("events", 0, dirs[0])
 
@@ -137,14 +141,16 @@ async def test_a_move_to_where_the_log_is_does_nothing(
     assert log.directory.parent == dirs[0]
 
 
-async def test_unknown_logs_and_dirs_are_refused(manager: LogManager, dirs: tuple[Path, Path]):
+async def test_unknown_logs_and_dirs_are_refused(
+    manager: LogManager, dirs: tuple[Path, Path]
+) -> None:
     with pytest.raises(RemoteResourceNotFoundError):
         await manager.move_log("events", 0, dirs[0])
     with pytest.raises(InvalidConfigurationError):
         await manager.move_log("events", 0, dirs[0].parent)
 
 
-async def test_deleting_a_log_ends_its_move(manager: LogManager, dirs: tuple[Path, Path]):
+async def test_deleting_a_log_ends_its_move(manager: LogManager, dirs: tuple[Path, Path]) -> None:
     log = await manager.open_log(_TIP, _CONFIG, log_dir=dirs[0])
     await _append(log, 100)
     await manager.move_log("events", 0, dirs[1])

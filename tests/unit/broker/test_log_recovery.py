@@ -22,7 +22,7 @@ def _files(directory: Path, *suffixes: str) -> dict[str, bytes]:
     }
 
 
-async def test_a_clean_log_comes_back_as_it_was(workshop: LogWorkshop):
+async def test_a_clean_log_comes_back_as_it_was(workshop: LogWorkshop) -> None:
     log = await workshop.open(_CONFIG)
     await _fill(log)
     values, offsets = await read_values(log), log.offsets
@@ -38,7 +38,7 @@ async def test_a_clean_log_comes_back_as_it_was(workshop: LogWorkshop):
     assert _files(log.directory, ".log", ".index", ".timeindex") == before
 
 
-async def test_lost_indexes_are_rebuilt_exactly(workshop: LogWorkshop):
+async def test_lost_indexes_are_rebuilt_exactly(workshop: LogWorkshop) -> None:
     log = await workshop.open(_CONFIG)
     await _fill(log)
     await log.close()
@@ -53,7 +53,7 @@ async def test_lost_indexes_are_rebuilt_exactly(workshop: LogWorkshop):
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-async def test_a_damaged_index_is_rebuilt(workshop: LogWorkshop, suffix: str):
+async def test_a_damaged_index_is_rebuilt(workshop: LogWorkshop, suffix: str) -> None:
     log = await workshop.open(_CONFIG)
     await _fill(log)
     await log.close()
@@ -69,7 +69,7 @@ async def test_a_damaged_index_is_rebuilt(workshop: LogWorkshop, suffix: str):
 
 async def test_the_leader_epochs_of_unflushed_records_are_found_in_the_batches(
     workshop: LogWorkshop,
-):
+) -> None:
     log = await workshop.open(_CONFIG)
     await _fill(log)
     assert not (log.directory / "leader-epoch-checkpoint").exists()
@@ -82,7 +82,7 @@ async def test_the_leader_epochs_of_unflushed_records_are_found_in_the_batches(
 
 async def test_a_damaged_leader_epoch_checkpoint_is_rebuilt_from_the_batches(
     workshop: LogWorkshop,
-):
+) -> None:
     log = await workshop.open(_CONFIG)
     await _fill(log)
     await log.close()
@@ -97,7 +97,7 @@ def again_end(log: PartitionLog) -> int:
     return log.log_end_offset
 
 
-async def test_damage_in_a_middle_segment_drops_everything_behind_it(workshop: LogWorkshop):
+async def test_damage_in_a_middle_segment_drops_everything_behind_it(workshop: LogWorkshop) -> None:
     log = await workshop.open(_CONFIG)
     await _fill(log)
     values = await read_values(log)
@@ -118,7 +118,7 @@ async def test_damage_in_a_middle_segment_drops_everything_behind_it(workshop: L
     assert (await read_values(again))[:-1] == kept
 
 
-async def test_segments_below_the_recovery_point_are_not_read_again(workshop: LogWorkshop):
+async def test_segments_below_the_recovery_point_are_not_read_again(workshop: LogWorkshop) -> None:
     log = await workshop.open(_CONFIG)
     await _fill(log)
     await log.flush()
@@ -132,7 +132,7 @@ async def test_segments_below_the_recovery_point_are_not_read_again(workshop: Lo
     assert again.log_end_offset == log.log_end_offset
 
 
-async def test_leftovers_of_a_crash_are_removed(workshop: LogWorkshop):
+async def test_leftovers_of_a_crash_are_removed(workshop: LogWorkshop) -> None:
     log = await workshop.open(_CONFIG)
     await _fill(log)
     await log.close()
@@ -149,7 +149,7 @@ async def test_leftovers_of_a_crash_are_removed(workshop: LogWorkshop):
     assert not (log.directory / "00000000000000009999.index").exists()
 
 
-async def test_a_tiered_log_keeps_a_start_below_its_local_segments(workshop: LogWorkshop):
+async def test_a_tiered_log_keeps_a_start_below_its_local_segments(workshop: LogWorkshop) -> None:
     """K-3.5"""
     config = LogConfig(remote_storage_enable=True)
     log = await workshop.open(config)
@@ -169,7 +169,7 @@ async def test_a_tiered_log_keeps_a_start_below_its_local_segments(workshop: Log
     assert (untiered.log_start_offset, untiered.local_log_start_offset) == (500, 500)
 
 
-async def test_a_log_that_ends_below_its_start_begins_anew_there(workshop: LogWorkshop):
+async def test_a_log_that_ends_below_its_start_begins_anew_there(workshop: LogWorkshop) -> None:
     log = await workshop.open()
     await log.append(client_batch(3), leader_epoch=0)
     await log.close()
@@ -182,7 +182,7 @@ async def test_a_log_that_ends_below_its_start_begins_anew_there(workshop: LogWo
 
 async def test_the_high_watermark_of_the_checkpoint_holds_until_replication_moves_it(
     workshop: LogWorkshop,
-):
+) -> None:
     log = await workshop.open(replicated=True)
     await log.append(client_batch(10), leader_epoch=0)
     await log.close()

@@ -32,7 +32,7 @@ from fixtures.broker_logs import (
 
 async def test_appended_batches_get_offsets_and_leader_epoch_and_are_otherwise_untouched(
     workshop: LogWorkshop,
-):
+) -> None:
     log = await workshop.open()
     sent = client_batch(3, value=b"abc")
 
@@ -51,7 +51,7 @@ async def test_appended_batches_get_offsets_and_leader_epoch_and_are_otherwise_u
 
 async def test_log_append_time_replaces_timestamps_and_keeps_the_checksum_valid(
     workshop: LogWorkshop,
-):
+) -> None:
     log = await workshop.open(LogConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME))
 
     info = await log.append(client_batch(2, timestamp_ms=5), leader_epoch=0)
@@ -67,7 +67,9 @@ async def test_log_append_time_replaces_timestamps_and_keeps_the_checksum_valid(
     )
 
 
-async def test_what_a_client_may_not_send_is_refused_and_leaves_no_trace(workshop: LogWorkshop):
+async def test_what_a_client_may_not_send_is_refused_and_leaves_no_trace(
+    workshop: LogWorkshop,
+) -> None:
     log = await workshop.open(
         LogConfig(max_message_bytes=500, segment_bytes=400, message_timestamp_after_max_ms=1000)
     )
@@ -96,7 +98,7 @@ async def test_what_a_client_may_not_send_is_refused_and_leaves_no_trace(worksho
     assert log.size_bytes == 0
 
 
-async def test_an_append_for_an_older_leader_epoch_is_refused(workshop: LogWorkshop):
+async def test_an_append_for_an_older_leader_epoch_is_refused(workshop: LogWorkshop) -> None:
     log = await workshop.open()
     await log.append(client_batch(), leader_epoch=4)
 
@@ -104,7 +106,7 @@ async def test_an_append_for_an_older_leader_epoch_is_refused(workshop: LogWorks
         await log.append(client_batch(), leader_epoch=3)
 
 
-async def test_reads_start_at_the_batch_that_holds_the_offset(workshop: LogWorkshop):
+async def test_reads_start_at_the_batch_that_holds_the_offset(workshop: LogWorkshop) -> None:
     log = await workshop.open(LogConfig(index_interval_bytes=100))
     for number in range(50):
         await log.append(client_batch(3, value=b"%d" % number), leader_epoch=0)
@@ -115,7 +117,9 @@ async def test_reads_start_at_the_batch_that_holds_the_offset(workshop: LogWorks
         assert first.base_offset == offset - offset % 3
 
 
-async def test_a_read_stops_at_the_size_and_returns_one_batch_at_least(workshop: LogWorkshop):
+async def test_a_read_stops_at_the_size_and_returns_one_batch_at_least(
+    workshop: LogWorkshop,
+) -> None:
     log = await workshop.open()
     size = len(client_batch(value=b"x" * 1000))
     for _ in range(4):
@@ -127,7 +131,7 @@ async def test_a_read_stops_at_the_size_and_returns_one_batch_at_least(workshop:
     assert len((await log.read(4, 10)).records) == 0
 
 
-async def test_a_read_never_passes_the_high_watermark(workshop: LogWorkshop):
+async def test_a_read_never_passes_the_high_watermark(workshop: LogWorkshop) -> None:
     log = await workshop.open(replicated=True)
     for _ in range(5):
         await log.append(client_batch(2), leader_epoch=0)
@@ -141,7 +145,7 @@ async def test_a_read_never_passes_the_high_watermark(workshop: LogWorkshop):
     assert len((await log.read(6, 100)).records) == 0
 
 
-async def test_offsets_outside_the_log_are_out_of_range(workshop: LogWorkshop):
+async def test_offsets_outside_the_log_are_out_of_range(workshop: LogWorkshop) -> None:
     log = await workshop.open()
     await log.append(client_batch(2), leader_epoch=0)
 
@@ -150,7 +154,9 @@ async def test_offsets_outside_the_log_are_out_of_range(workshop: LogWorkshop):
             await log.read(offset, 100)
 
 
-async def test_a_waiting_reader_wakes_when_its_offset_becomes_readable(workshop: LogWorkshop):
+async def test_a_waiting_reader_wakes_when_its_offset_becomes_readable(
+    workshop: LogWorkshop,
+) -> None:
     log = await workshop.open(replicated=True)
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:
         waiting = group.create_task(log.wait_for_data(0))
@@ -161,7 +167,7 @@ async def test_a_waiting_reader_wakes_when_its_offset_becomes_readable(workshop:
         log.set_high_watermark(1)
 
 
-async def test_a_callback_is_not_called_after_it_was_withdrawn(workshop: LogWorkshop):
+async def test_a_callback_is_not_called_after_it_was_withdrawn(workshop: LogWorkshop) -> None:
     log = await workshop.open()
     calls: list[int] = []
     withdraw = log.subscribe(lambda: calls.append(log.log_end_offset))
@@ -175,7 +181,7 @@ async def test_a_callback_is_not_called_after_it_was_withdrawn(workshop: LogWork
 
 async def test_a_follower_takes_the_leaders_bytes_with_their_offsets_and_epochs(
     workshop: LogWorkshop,
-):
+) -> None:
     leader = await workshop.open(name="leader-0")
     for epoch in (2, 2, 5):
         await leader.append(client_batch(2), leader_epoch=epoch)
@@ -193,7 +199,7 @@ async def test_a_follower_takes_the_leaders_bytes_with_their_offsets_and_epochs(
 
 async def test_delete_records_moves_the_log_start_and_forgets_earlier_epochs(
     workshop: LogWorkshop,
-):
+) -> None:
     log = await workshop.open()
     for epoch in (0, 1, 2):
         await log.append(client_batch(10), leader_epoch=epoch)
@@ -209,7 +215,7 @@ async def test_delete_records_moves_the_log_start_and_forgets_earlier_epochs(
         await log.increase_log_start_offset(31)
 
 
-async def test_truncation_drops_records_epochs_and_index_entries(workshop: LogWorkshop):
+async def test_truncation_drops_records_epochs_and_index_entries(workshop: LogWorkshop) -> None:
     log = await workshop.open(LogConfig(index_interval_bytes=1, segment_bytes=400))
     for epoch in range(12):
         await log.append(client_batch(1, value=b"%d" % epoch), leader_epoch=epoch)
@@ -227,7 +233,7 @@ async def test_truncation_drops_records_epochs_and_index_entries(workshop: LogWo
     assert await read_values(reopened) == expected
 
 
-async def test_a_truncated_log_goes_on_anywhere(workshop: LogWorkshop):
+async def test_a_truncated_log_goes_on_anywhere(workshop: LogWorkshop) -> None:
     log = await workshop.open(LogConfig(remote_storage_enable=True))
     await log.append(client_batch(5), leader_epoch=0)
 
@@ -241,7 +247,9 @@ async def test_a_truncated_log_goes_on_anywhere(workshop: LogWorkshop):
     assert not (log.directory / "00000000000000000000.log").exists()
 
 
-async def test_a_disk_that_fails_takes_the_dir_offline_and_nothing_else(workshop: LogWorkshop):
+async def test_a_disk_that_fails_takes_the_dir_offline_and_nothing_else(
+    workshop: LogWorkshop,
+) -> None:
     log = await workshop.open()
     await log.append(client_batch(), leader_epoch=0)
     limit = os.open("/dev/full", os.O_RDWR)
@@ -259,7 +267,7 @@ async def test_a_disk_that_fails_takes_the_dir_offline_and_nothing_else(workshop
             await refused
 
 
-async def test_a_log_that_is_gone_refuses_whoever_still_holds_it(workshop: LogWorkshop):
+async def test_a_log_that_is_gone_refuses_whoever_still_holds_it(workshop: LogWorkshop) -> None:
     log = await workshop.open()
     await log.retire()
 

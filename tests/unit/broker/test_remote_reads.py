@@ -76,7 +76,9 @@ async def _give_up(reading: Awaitable[FetchedRecords]) -> None:
             await reading
 
 
-async def test_a_read_that_its_caller_gave_up_serves_the_next_caller(path: _Path, make: Make):
+async def test_a_read_that_its_caller_gave_up_serves_the_next_caller(
+    path: _Path, make: Make
+) -> None:
     """SR-19"""
     reads = make()
     await _give_up(reads.read(_fetch(5)))
@@ -91,7 +93,7 @@ async def test_a_read_that_its_caller_gave_up_serves_the_next_caller(path: _Path
     assert path.started == [5, 5]
 
 
-async def test_equal_reads_share_one(path: _Path, make: Make):
+async def test_equal_reads_share_one(path: _Path, make: Make) -> None:
     reads = make()
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(reads.read(_fetch(5))) for _ in range(3)]
@@ -105,7 +107,7 @@ async def test_equal_reads_share_one(path: _Path, make: Make):
 
 async def test_more_reads_than_allowed_are_refused_with_a_time_to_come_back(
     path: _Path, make: Make
-):
+) -> None:
     """SR-9"""
     reads = make(max_reads=2)
     await _give_up(reads.read(_fetch(1)))
@@ -118,7 +120,9 @@ async def test_more_reads_than_allowed_are_refused_with_a_time_to_come_back(
     assert refused.value.retry_after_ms
 
 
-async def test_bytes_under_way_are_bounded_and_kept_results_make_room(path: _Path, make: Make):
+async def test_bytes_under_way_are_bounded_and_kept_results_make_room(
+    path: _Path, make: Make
+) -> None:
     reads = make(budget_bytes=250)
     await _give_up(reads.read(_fetch(1)))
     await _give_up(reads.read(_fetch(2)))
@@ -131,12 +135,12 @@ async def test_bytes_under_way_are_bounded_and_kept_results_make_room(path: _Pat
         assert (await reads.read(_fetch(offset))).size_bytes == 60
 
 
-async def test_a_single_read_may_exceed_the_budget(path: _Path, make: Make):
+async def test_a_single_read_may_exceed_the_budget(path: _Path, make: Make) -> None:
     path.go.set()
     assert (await make(budget_bytes=10).read(_fetch(1))).size_bytes == 60
 
 
-async def test_a_failure_is_told_to_whoever_waits_and_never_kept(path: _Path, make: Make):
+async def test_a_failure_is_told_to_whoever_waits_and_never_kept(path: _Path, make: Make) -> None:
     reads = make()
     path.error = RemoteStorageUnavailableError("away")
     path.go.set()
@@ -147,7 +151,7 @@ async def test_a_failure_is_told_to_whoever_waits_and_never_kept(path: _Path, ma
     assert (await reads.read(_fetch(1))).size_bytes == 60
 
 
-async def test_a_failure_after_everybody_left_is_forgotten(path: _Path, make: Make):
+async def test_a_failure_after_everybody_left_is_forgotten(path: _Path, make: Make) -> None:
     reads = make()
     await _give_up(reads.read(_fetch(1)))
     path.error = RemoteStorageUnavailableError("away")
@@ -158,12 +162,12 @@ async def test_a_failure_after_everybody_left_is_forgotten(path: _Path, make: Ma
     assert (await reads.read(_fetch(1))).size_bytes == 60
 
 
-async def test_a_read_without_end_is_ended(path: _Path, make: Make):
+async def test_a_read_without_end_is_ended(path: _Path, make: Make) -> None:
     with pytest.raises(DeadlineExceededError):
         await make(deadline_s=0.02).read(_fetch(1))
 
 
-async def test_closing_ends_reads_under_way(path: _Path, make: Make):
+async def test_closing_ends_reads_under_way(path: _Path, make: Make) -> None:
     reads = make()
     await _give_up(reads.read(_fetch(1)))
     await reads.close()

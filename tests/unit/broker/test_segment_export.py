@@ -7,7 +7,9 @@ from aquifer_core.formats.producer_snapshot import decode_snapshot
 from fixtures.broker_logs import NOW_MS, LogWorkshop, client_batch, end_marker
 
 
-async def test_a_rolled_segment_comes_with_everything_that_kafka_copies(workshop: LogWorkshop):
+async def test_a_rolled_segment_comes_with_everything_that_kafka_copies(
+    workshop: LogWorkshop,
+) -> None:
     """K-3.2: snapshot of the next base offset, epochs from the beginning up to it."""
     log = await workshop.open(LogConfig(index_interval_bytes=1))
     for number in range(30):
@@ -35,7 +37,7 @@ async def test_a_rolled_segment_comes_with_everything_that_kafka_copies(workshop
     assert segment.max_timestamp_ms == NOW_MS + 19
 
 
-async def test_aborted_transactions_travel_in_the_transaction_index(workshop: LogWorkshop):
+async def test_aborted_transactions_travel_in_the_transaction_index(workshop: LogWorkshop) -> None:
     log = await workshop.open()
     await log.append(
         client_batch(producer_id=1, epoch=0, sequence=0, transactional=True), leader_epoch=0
@@ -53,7 +55,7 @@ async def test_aborted_transactions_travel_in_the_transaction_index(workshop: Lo
 @pytest.mark.parametrize("base_offset", [3, 10])
 async def test_neither_the_active_segment_nor_a_wrong_offset_can_be_copied(
     workshop: LogWorkshop, base_offset: int
-):
+) -> None:
     log = await workshop.open()
     await log.append(client_batch(10), leader_epoch=0)
     await log.roll_active()
@@ -63,7 +65,7 @@ async def test_neither_the_active_segment_nor_a_wrong_offset_can_be_copied(
             pass
 
 
-async def test_a_follower_starts_from_what_remote_storage_knows(workshop: LogWorkshop):
+async def test_a_follower_starts_from_what_remote_storage_knows(workshop: LogWorkshop) -> None:
     """K-3.11"""
     leader = await workshop.open(name="leader-0")
     await leader.append(client_batch(10, producer_id=7, epoch=2, sequence=0), leader_epoch=3)

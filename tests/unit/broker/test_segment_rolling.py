@@ -4,7 +4,7 @@ from aquifer_core.formats.time_index import TimeIndex, TimestampOffset
 from fixtures.broker_logs import NOW_MS, LogWorkshop, batches_of, client_batch
 
 
-async def test_indexes_follow_kafkas_rules(workshop: LogWorkshop):
+async def test_indexes_follow_kafkas_rules(workshop: LogWorkshop) -> None:
     """K-6.3: no entry for the first batch; an entry once more bytes than the interval lie behind the last one."""
     batch = client_batch(2, value=b"x" * 100)
     size = len(batch)
@@ -31,7 +31,7 @@ async def test_indexes_follow_kafkas_rules(workshop: LogWorkshop):
     ]
 
 
-async def test_every_index_entry_points_at_its_batch(workshop: LogWorkshop):
+async def test_every_index_entry_points_at_its_batch(workshop: LogWorkshop) -> None:
     log = await workshop.open(LogConfig(index_interval_bytes=300, segment_bytes=4000))
     for number in range(120):
         await log.append(client_batch(1 + number % 4, value=b"v" * (number % 90)), leader_epoch=0)
@@ -47,7 +47,7 @@ async def test_every_index_entry_points_at_its_batch(workshop: LogWorkshop):
         TimeIndex(path.with_suffix(".timeindex").read_bytes(), segment.base_offset).verify_entries()
 
 
-async def test_a_log_rolls_when_the_append_does_not_fit(workshop: LogWorkshop):
+async def test_a_log_rolls_when_the_append_does_not_fit(workshop: LogWorkshop) -> None:
     batch = client_batch(10)
     log = await workshop.open(LogConfig(segment_bytes=3 * len(batch)))
     for _ in range(7):
@@ -62,7 +62,9 @@ async def test_a_log_rolls_when_the_append_does_not_fit(workshop: LogWorkshop):
     assert (log.directory / "00000000000000000030.snapshot").exists()
 
 
-async def test_a_log_rolls_by_the_time_between_records_not_by_the_clock(workshop: LogWorkshop):
+async def test_a_log_rolls_by_the_time_between_records_not_by_the_clock(
+    workshop: LogWorkshop,
+) -> None:
     log = await workshop.open(LogConfig(segment_ms=1000))
     await log.append(client_batch(timestamp_ms=NOW_MS - 5000), leader_epoch=0)
     workshop.clock.now += 60_000
@@ -74,7 +76,7 @@ async def test_a_log_rolls_by_the_time_between_records_not_by_the_clock(workshop
     assert log.segment_count == 2
 
 
-async def test_a_log_rolls_when_an_index_is_full(workshop: LogWorkshop):
+async def test_a_log_rolls_when_an_index_is_full(workshop: LogWorkshop) -> None:
     log = await workshop.open(LogConfig(index_interval_bytes=1, segment_index_bytes=12 * 3))
     for number in range(9):
         await log.append(client_batch(timestamp_ms=NOW_MS + number), leader_epoch=0)
@@ -83,7 +85,7 @@ async def test_a_log_rolls_when_an_index_is_full(workshop: LogWorkshop):
     assert log.active_base_offset == 6
 
 
-async def test_rolling_an_empty_segment_changes_nothing(workshop: LogWorkshop):
+async def test_rolling_an_empty_segment_changes_nothing(workshop: LogWorkshop) -> None:
     log = await workshop.open()
 
     assert await log.roll_active() == 0
@@ -95,7 +97,7 @@ async def test_rolling_an_empty_segment_changes_nothing(workshop: LogWorkshop):
 
 async def test_flushing_rolled_segments_moves_the_recovery_point_to_the_active_one(
     workshop: LogWorkshop,
-):
+) -> None:
     log = await workshop.open()
     await log.append(client_batch(4), leader_epoch=0)
     await log.roll_active()
@@ -107,7 +109,7 @@ async def test_flushing_rolled_segments_moves_the_recovery_point_to_the_active_o
     assert log.recovery_point == 5
 
 
-async def test_flush_messages_one_makes_every_append_durable(workshop: LogWorkshop):
+async def test_flush_messages_one_makes_every_append_durable(workshop: LogWorkshop) -> None:
     log = await workshop.open(LogConfig(flush_messages=1))
     await log.append(client_batch(3), leader_epoch=0)
 

@@ -2,6 +2,7 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
+from aquifer_broker.log.partition_log import PartitionLog
 from aquifer_broker.tiering.segment_upload import upload_segment
 from aquifer_core.errors import RemoteStorageUnavailableError
 from aquifer_core.fakes.remote_storage import InMemoryRemoteStorageManager
@@ -34,7 +35,7 @@ class _Blocked(InMemoryRemoteStorageManager):
         return CopyResult(custom_metadata=b"x", stored_bytes=1, log_sha256="")
 
 
-async def _rolled(workshop: LogWorkshop):
+async def _rolled(workshop: LogWorkshop) -> tuple[PartitionLog, RemoteLogSegmentMetadata]:
     log = await workshop.open()
     await log.append(client_batch(10), leader_epoch=0)
     await log.roll_active()
@@ -51,7 +52,7 @@ async def _rolled(workshop: LogWorkshop):
     return log, metadata
 
 
-async def test_an_upload_tells_its_progress_and_then_its_result(workshop: LogWorkshop):
+async def test_an_upload_tells_its_progress_and_then_its_result(workshop: LogWorkshop) -> None:
     log, metadata = await _rolled(workshop)
     storage = _Blocked()
     steps: list[int | CopyResult] = []
@@ -64,7 +65,7 @@ async def test_an_upload_tells_its_progress_and_then_its_result(workshop: LogWor
     assert isinstance(steps[-1], CopyResult)
 
 
-async def test_giving_an_upload_up_cancels_it(workshop: LogWorkshop):
+async def test_giving_an_upload_up_cancels_it(workshop: LogWorkshop) -> None:
     log, metadata = await _rolled(workshop)
     storage = _Blocked()
     async with (
@@ -76,7 +77,7 @@ async def test_giving_an_upload_up_cancels_it(workshop: LogWorkshop):
     assert storage.cancelled
 
 
-async def test_a_failed_upload_fails_whoever_asked(workshop: LogWorkshop):
+async def test_a_failed_upload_fails_whoever_asked(workshop: LogWorkshop) -> None:
     log, metadata = await _rolled(workshop)
     storage = _Blocked()
     storage.error = RemoteStorageUnavailableError("away")

@@ -23,7 +23,7 @@ def _batch(times: list[int], codec: CompressionCodec = CompressionCodec.NONE) ->
 @pytest.mark.parametrize("codec", list(CompressionCodec))
 async def test_the_first_record_at_or_after_a_time_is_found(
     workshop: LogWorkshop, codec: CompressionCodec
-):
+) -> None:
     log = await workshop.open(LogConfig(index_interval_bytes=1))
     for times in ([10, 12, 11], [20, 22], [21, 30], [5, 6], [40]):
         await log.append(_batch(times, codec), leader_epoch=2)
@@ -36,7 +36,7 @@ async def test_the_first_record_at_or_after_a_time_is_found(
     assert await log.offset_for_timestamp(NOW_MS + 41) is None
 
 
-async def test_records_below_the_log_start_are_not_found(workshop: LogWorkshop):
+async def test_records_below_the_log_start_are_not_found(workshop: LogWorkshop) -> None:
     log = await workshop.open()
     await log.append(_batch([10, 20, 30]), leader_epoch=0)
     await log.increase_log_start_offset(1)
@@ -47,7 +47,9 @@ async def test_records_below_the_log_start_are_not_found(workshop: LogWorkshop):
     assert (found.offset, found.timestamp_ms) == (1, NOW_MS + 20)
 
 
-async def test_log_append_time_gives_every_record_the_time_of_its_batch(workshop: LogWorkshop):
+async def test_log_append_time_gives_every_record_the_time_of_its_batch(
+    workshop: LogWorkshop,
+) -> None:
     log = await workshop.open(LogConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME))
     await log.append(client_batch(3), leader_epoch=0)
     workshop.clock.now += 10
@@ -59,7 +61,7 @@ async def test_log_append_time_gives_every_record_the_time_of_its_batch(workshop
     assert (found.offset, found.timestamp_ms) == (3, NOW_MS + 10)
 
 
-async def test_the_record_with_the_largest_timestamp_is_found(workshop: LogWorkshop):
+async def test_the_record_with_the_largest_timestamp_is_found(workshop: LogWorkshop) -> None:
     log = await workshop.open()
     assert await log.max_timestamp() is None
     for times in ([10, 50, 20], [30, 40]):
