@@ -168,7 +168,9 @@ class Announcer:
             for start in range(0, len(partitions), _ROLES_A_CALL):
                 some = partitions[start : start + _ROLES_A_CALL]
                 await self._manager.stop(some, delete_remote=delete_remote)
-                self._deletions -= set(some)
+                # A deletion that was asked for while a mere stop was on its way is still to be told.
+                if delete_remote:
+                    self._deletions -= set(some)
                 for tip in some:
                     self._announced.pop(tip, None)
 
