@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 import pytest
@@ -117,6 +118,19 @@ async def test_leaving_cancels_a_run_and_waits_for_it() -> None:
         await begun.wait()
 
     assert cleaned
+
+
+async def test_a_body_that_swallows_its_cancellation_ends_with_its_run() -> None:
+    begun = asyncio.Event()
+
+    async def stubborn() -> None:
+        begun.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    async with asyncio.timeout(5):
+        async with SupervisedLoop("t", stubborn, interval_s=0):
+            await begun.wait()
 
 
 async def test_a_loop_does_not_inherit_the_request_that_started_it() -> None:

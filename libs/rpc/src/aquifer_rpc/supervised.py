@@ -79,6 +79,7 @@ class SupervisedLoop:
         self._wake = asyncio.Event()
         self._last_success_s = time.monotonic()
         self._task: asyncio.Task[None] | None = None
+        self._leaving = False
 
     async def __aenter__(self) -> Self:
         self._last_success_s = time.monotonic()
@@ -95,6 +96,7 @@ class SupervisedLoop:
         traceback: TracebackType | None,
     ) -> None:
         _LOOPS.discard(self)
+        self._leaving = True
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -109,7 +111,8 @@ class SupervisedLoop:
         return time.monotonic() - self._last_success_s
 
     async def _run(self) -> None:
-        while True:
+        # A body that swallows its cancellation must not keep the loop alive.
+        while not self._leaving:
             self._wake.clear()
             pause_s = await self._run_once()
             try:
