@@ -41,7 +41,7 @@ class Channel(grpc.aio.Channel):
 
     Use::
 
-        async with connect("127.0.0.1:9401") as channel:
+        async with connect("127.0.0.1:7100") as channel:
             stub = RemoteStorageServiceStub(channel)
             answer = await call_unary(stub.DescribeSegment, request, deadline_s=5)
             async with aclosing(call_stream(stub.FetchIndex, request)) as pieces:
