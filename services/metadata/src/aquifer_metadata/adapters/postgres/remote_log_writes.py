@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from aquifer_metadata.adapters.postgres import remote_log_references
 from aquifer_metadata.adapters.postgres.change_signal import ChangeSignal, partition_signal
-from aquifer_metadata.adapters.postgres.database import Database
+from aquifer_metadata.adapters.postgres.database import Database, Work
 from aquifer_metadata.adapters.postgres.remote_log_rows import (
     SEGMENT_COLUMNS,
     Columns,
@@ -124,10 +124,6 @@ WHERE p.highest_leader_epoch < excluded.highest_leader_epoch
 """)
 
 
-class _Unchanged(Exception):  # noqa: N818 - not an error: rolls back what was only taken
-    """The write says what is known already."""
-
-
 class RemoteLogWrites:
     """The writing half of the metadata of remote segments."""
 
@@ -145,13 +141,13 @@ class RemoteLogWrites:
         lifecycle.check_new_segment(metadata)
         values = segment_values(metadata) | self._origin(leader_epoch) | {"reason": "copy started"}
 
-        async def work(connection: AsyncConnection) -> None:
+        async def work(connection: AsyncConnection) -> bool:
             partition = await _take(connection, tip, leader_epoch)
             lifecycle.check_partition_accepts_segments(tip, _delete_state(partition))
             added = await connection.scalar(_ADD, values | {"version": partition["version"]})
             if not added:
                 await _check_known(connection, metadata)
-                raise _Unchanged
+            return bool(added)
 
         await self._write(tip, work)
 
@@ -164,23 +160,24 @@ class RemoteLogWrites:
         lifecycle.check_update_target(update)
         origin = self._origin(leader_epoch) | {"reason": update.reason}
 
-        async def work(connection: AsyncConnection) -> None:
+        async def work(connection: AsyncConnection) -> bool:
             partition = await _take(connection, tip, leader_epoch)
             before = await _find(connection, segment_id)
             if before is None:
                 last = await _last_state(connection, segment_id, tip)
                 lifecycle.check_update_of_unknown(update, last)
-                raise _Unchanged
+                return False
             lifecycle.check_transition(segment_id, before.state, update.state)
             after = before.with_update(update)
             if after == before:
-                raise _Unchanged
+                return False
             values = (
                 segment_values(after)
                 | origin
                 | {"from_state": int(before.state), "version": partition["version"]}
             )
             await _apply(connection, before.state, after.state, values)
+            return True
 
         await self._write(tip, work)
 
@@ -194,13 +191,14 @@ class RemoteLogWrites:
             **self._origin(None),
         }
 
-        async def work(connection: AsyncConnection) -> None:
+        async def work(connection: AsyncConnection) -> bool:
             partition = await _take(connection, tip, None)
             before = _delete_state(partition)
             lifecycle.check_partition_delete_transition(tip, before, metadata.state)
             if before is metadata.state:
-                raise _Unchanged
+                return False
             await connection.execute(_MOVE_DELETION, values | {"version": partition["version"]})
+            return True
 
         await self._write(tip, work)
 
@@ -212,13 +210,14 @@ class RemoteLogWrites:
             **self._origin(leader_epoch),
         }
 
-        async def work(connection: AsyncConnection) -> None:
+        async def work(connection: AsyncConnection) -> bool:
             partition = await _take(connection, tip, leader_epoch)
             current = partition["earliest_log_offset"]
             forgotten = _delete_state(partition) is _FORGOTTEN
             if forgotten or (current is not None and offset <= current):
-                raise _Unchanged
+                return False
             await connection.execute(_MOVE_EARLIEST, values | {"version": partition["version"]})
+            return True
 
         await self._write(tip, work)
 
@@ -235,12 +234,10 @@ class RemoteLogWrites:
         if rows:
             await self._database.write(work)
 
-    async def _write(self, tip: TopicIdPartition, work: Callable[[AsyncConnection], Any]) -> None:
-        try:
-            await self._database.write(work)
-        except _Unchanged:
-            return
-        self._signal.changed(partition_signal(tip))
+    async def _write(self, tip: TopicIdPartition, work: Work[bool]) -> None:
+        """Runs a change. One that changes nothing still costs a version, and still fences older leaders."""
+        if await self._database.write(work):
+            self._signal.changed(partition_signal(tip))
 
     def _origin(self, leader_epoch: int | None) -> dict[str, Any]:
         return {
