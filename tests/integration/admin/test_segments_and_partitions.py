@@ -39,6 +39,11 @@ async def test_segments_are_listed_described_and_have_a_history(admin_suite: Adm
         "COPY_SEGMENT_FINISHED",
     ]
     assert events[0]["from_state"] is None
+    by_topic_id = await admin.json(
+        *("segments", "history", first, "--topic", "orders", "--partition", "0"),
+        *("--topic-id", str(tip.topic_id)),
+    )
+    assert by_topic_id["events"] == events
 
     topic = (await admin.json("topics", "describe", "orders"))["topic"]
     assert topic["remote_segments"] == 3

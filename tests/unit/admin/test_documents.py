@@ -146,6 +146,7 @@ def test_optional_fields_of_findings_and_events_are_null() -> None:
     event = documents.segment_event(facts_pb2.SegmentEvent(leader_epoch=0))
     assert event["from_state"] is None
     assert event["leader_epoch"] == 0
+    assert event["trace_id"] is None
 
 
 def test_a_segment_that_is_not_encrypted_has_no_key_id() -> None:

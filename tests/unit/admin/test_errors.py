@@ -55,6 +55,7 @@ def test_nothing_is_written_to_standard_output_when_json_was_asked_for(capsys: C
         (("topics", "create", "t", "--config", "=5"), "give --config KEY=VALUE"),
         (("segments", "verify"), "give ids, or --topic"),
         (("segments", "describe", "short"), "expected 22 characters"),
+        (("segments", "history", "A" * 22, "--topic-id", "B" * 22), "give all three"),
         (("partitions", "run-task", "t", "0", "compact"), "'compact' is not one of"),
         (("partitions", "describe", "t", "-1"), "-1"),
         (("status", "--tls-key", "/dev/null"), "--tls-certificate and --tls-key belong together"),

@@ -120,6 +120,24 @@ def test_long_lines_are_not_cut_when_nobody_looks(capsys: pytest.CaptureFixture[
     assert "t" * 150 in capsys.readouterr().out
 
 
+def test_only_columns_for_long_texts_are_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
+    columns = (*_COLUMNS, Column(key="error", header="ERROR", wraps=True))
+    rows = [{"topic": "t" * 150, "size_bytes": 1, "error": "why " * 100}]
+    emit(Report(document={}, body=table("Topics", columns, rows)), as_json=False)
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[2].startswith("t" * 150 + "   1 B  why why")
+    assert lines[3].startswith(" " * 150)
+    assert all(len(line) <= 240 for line in lines)
+
+
+def test_what_may_not_be_wrapped_makes_a_table_as_wide_as_it_must_be(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = [{"topic": "t" * 300, "size_bytes": 1}]
+    emit(Report(document={}, body=table("Topics", _COLUMNS, rows)), as_json=False)
+    assert "t" * 300 + "   1 B" in capsys.readouterr().out
+
+
 def test_progress_is_silent_when_standard_error_is_no_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

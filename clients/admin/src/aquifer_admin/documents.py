@@ -60,8 +60,8 @@ def segment_event(event: facts_pb2.SegmentEvent) -> Document:
         "to_state": segment_state(event.to_state),
         "broker_id": event.broker_id,
         "leader_epoch": event.leader_epoch if event.HasField("leader_epoch") else None,
-        "reason": event.reason,
-        "trace_id": event.trace_id,
+        "reason": event.reason or None,
+        "trace_id": event.trace_id or None,
     }
 
 

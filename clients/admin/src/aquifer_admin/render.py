@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -26,6 +28,7 @@ __all__ = ["Column", "Report", "details", "emit", "progress_by_bytes", "table"]
 
 # What is piped must not be wrapped at the width of a terminal that is not there.
 _WIDTH_WITHOUT_TERMINAL = 240
+_WIDTH_UNBOUNDED = 100_000
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -91,24 +94,47 @@ def as_time(value_ms: int | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column of a table: a field of the rows' documents, and how it is shown."""
+    """A column of a table: a field of the rows' documents, and how it is shown.
+
+    Attributes:
+        wraps: for long texts; other columns stay in one line, also where the terminal is too narrow for the table.
+        bad: values to be marked.
+    """
 
     key: str
     header: str
     show: Callable[[Any], str] = as_text
     justify: Literal["left", "right"] = "left"
+    wraps: bool = False
     bad: Callable[[Any], bool] = field(default=lambda _: False)
 
 
-def table(title: str, columns: Sequence[Column], rows: Sequence[Document]) -> RenderableType:
+def table(
+    title: str, columns: Sequence[Column], rows: Sequence[Document], *, caption: str | None = None
+) -> RenderableType:
     """One line per row; `none` when there is none."""
     if not rows:
         return Text(f"{title}: none")
-    made = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
-    for column in columns:
-        made.add_column(column.header, justify=column.justify, overflow="fold")
-    for row in rows:
-        made.add_row(*(_cell(column, row[column.key]) for column in columns))
+    made = Table(
+        title=title,
+        title_justify="left",
+        caption=caption,
+        caption_justify="left",
+        header_style="bold",
+        box=None,
+        pad_edge=False,
+    )
+    cells = [[_cell(column, row[column.key]) for column in columns] for row in rows]
+    for number, column in enumerate(columns):
+        widest = max(cell_len(column.header), *(row[number].cell_len for row in cells))
+        made.add_column(
+            column.header,
+            justify=column.justify,
+            overflow="fold",
+            min_width=None if column.wraps else widest,
+        )
+    for row in cells:
+        made.add_row(*row)
     return made
 
 
@@ -135,7 +161,10 @@ def emit(report: Report, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(report.document, indent=2))
         return
-    _console(stderr=False).print(report.body)
+    console = _console(stderr=False)
+    unbounded = console.options.update(max_width=_WIDTH_UNBOUNDED)
+    needed = Measurement.get(console, unbounded, report.body).minimum
+    console.print(report.body, width=max(console.width, needed), crop=False)
 
 
 @contextmanager

@@ -21,16 +21,17 @@ from aquifer_admin.render import Column, Report, as_bytes, as_duration, details,
 app = typer.Typer(help="Tiering of partitions: offsets, lag, tasks.", no_args_is_help=True)
 
 _OFFSETS = (
-    Column(key="log_start_offset", header="LOG START (Rx)", justify="right"),
-    Column(key="local_log_start_offset", header="LOCAL START (Lx)", justify="right"),
-    Column(key="highest_remote_offset", header="REMOTE (Ry)", justify="right"),
-    Column(key="last_stable_offset", header="STABLE (Ly)", justify="right"),
-    Column(key="log_end_offset", header="LOG END (Lz)", justify="right"),
+    Column(key="log_start_offset", header="Rx", justify="right"),
+    Column(key="local_log_start_offset", header="Lx", justify="right"),
+    Column(key="highest_remote_offset", header="Ry", justify="right"),
+    Column(key="last_stable_offset", header="Ly", justify="right"),
+    Column(key="log_end_offset", header="Lz", justify="right"),
 )
+_OFFSETS_CAPTION = "log start Rx, local start Lx, highest remote Ry, last stable Ly, log end Lz"
 _LAG = (
-    Column(key="copy_lag_bytes", header="LAG BYTES", show=as_bytes, justify="right"),
-    Column(key="copy_lag_segments", header="LAG SEGMENTS", justify="right"),
-    Column(key="copy_lag_ms", header="LAG AGE", show=as_duration, justify="right"),
+    Column(key="copy_lag_bytes", header="LAG", show=as_bytes, justify="right"),
+    Column(key="copy_lag_segments", header="SEGMENTS", justify="right"),
+    Column(key="copy_lag_ms", header="AGE", show=as_duration, justify="right"),
 )
 _NEXT_RUN = Column(key="next_run_in_ms", header="NEXT RUN", show=as_duration, justify="right")
 _PARTITION = (
@@ -46,7 +47,7 @@ _PARTITION = (
 )
 _DESCRIBED = (
     *_PARTITION,
-    Column(key="last_error", header="ERROR TEXT"),
+    Column(key="last_error", header="ERROR TEXT", wraps=True),
     Column(key="topic_id", header="TOPIC ID"),
     Column(key="manager", header="MANAGER"),
     Column(key="leader", header="MANAGES LEADER"),
@@ -62,7 +63,7 @@ _TASK = (
     Column(key="runs", header="RUNS", justify="right"),
     Column(key="consecutive_failures", header="FAILURES", justify="right", bad=bool),
     Column(key="last_error_reason", header="LAST ERROR", bad=bool),
-    Column(key="last_error", header="TEXT"),
+    Column(key="last_error", header="TEXT", wraps=True),
 )
 _ACTION = (
     Column(key="action", header="ACTION"),
@@ -107,7 +108,10 @@ async def list_partitions(
 ) -> Report:
     """List the partitions that the managers work for."""
     rows = await read_partitions(session, topic or "")
-    return Report(document={"partitions": rows}, body=table("Partitions", _PARTITION, rows))
+    return Report(
+        document={"partitions": rows},
+        body=table("Partitions", _PARTITION, rows, caption=_OFFSETS_CAPTION),
+    )
 
 
 @command(app, "describe")

@@ -4,28 +4,16 @@ from contextlib import aclosing
 from typing import Annotated
 
 import typer
-from aquifer.common.v1 import partition_pb2, segment_pb2
+from aquifer.common.v1 import segment_pb2
 from aquifer.metadata.v1 import remote_log_metadata_service_pb2 as facts_pb2
 from aquifer.metadata.v1.remote_log_metadata_service_pb2_grpc import RemoteLogMetadataServiceStub
 from aquifer.storage.v1 import remote_storage_service_pb2 as storage_pb2
 from aquifer.storage.v1.remote_storage_service_pb2_grpc import RemoteStorageServiceStub
-from aquifer_core.errors import (
-    ErrorReason,
-    InvalidRequestError,
-    RemoteResourceNotFoundError,
-)
-from aquifer_core.ids import KafkaUuid
+from aquifer_core.errors import RemoteResourceNotFoundError
 from rich.progress import Progress, TaskID
 
 from aquifer_admin import documents
-from aquifer_admin.cluster import (
-    find_topic,
-    in_parallel,
-    partitions_of,
-    read_segments,
-    read_segments_of_all,
-    read_snapshot,
-)
+from aquifer_admin.cluster import find_topic, partitions_of, read_segments_of_all
 from aquifer_admin.command import command
 from aquifer_admin.connection import Peer, Role, Session
 from aquifer_admin.documents import Document
@@ -39,12 +27,20 @@ from aquifer_admin.render import (
     stacked,
     table,
 )
+from aquifer_admin.segment_lookup import (
+    FINISHED,
+    check_id,
+    deleted_partition,
+    find_segment,
+    finished_segments,
+    partitions_to_search,
+    unknown_segment,
+)
 
 app = typer.Typer(help="List, describe and verify remote segments.", no_args_is_help=True)
 
 # A verification reads everything back: it gets the time that this rate needs on top of --timeout.
 _SLOWEST_BYTES_PER_SECOND = 1024 * 1024
-_FINISHED = segment_pb2.REMOTE_LOG_SEGMENT_STATE_COPY_SEGMENT_FINISHED
 
 _EPOCHS = Column(
     key="leader_epochs",
@@ -70,15 +66,17 @@ _DESCRIBED = (
     Column(key="txn_index_empty", header="NO ABORTED TRANSACTION"),
 )
 _STORED = (
-    Column(
-        key="object_keys", header="OBJECTS", show=lambda keys: "\n".join(str(key) for key in keys)
-    ),
+    Column(key="object_keys", header="OBJECTS", show="\n".join),
     Column(key="stored_bytes", header="STORED", show=as_bytes),
     Column(key="original_bytes", header="ORIGINAL", show=as_bytes),
     Column(key="chunk_count", header="CHUNKS"),
     Column(key="codec", header="CODEC"),
     Column(key="key_id", header="KEY ID"),
-    Column(key="sha256", header="SHA-256"),
+    Column(
+        key="sha256",
+        header="SHA-256",
+        show=lambda digests: "\n".join(f"{digest} {part}" for part, digest in digests.items()),
+    ),
     Column(key="writer_version", header="WRITER"),
 )
 _EVENT = (
@@ -87,7 +85,7 @@ _EVENT = (
     Column(key="to_state", header="TO"),
     Column(key="broker_id", header="BROKER", justify="right"),
     Column(key="leader_epoch", header="EPOCH", justify="right"),
-    Column(key="reason", header="REASON"),
+    Column(key="reason", header="REASON", wraps=True),
     Column(key="trace_id", header="TRACE"),
 )
 _VERIFIED = (
@@ -100,6 +98,7 @@ _VERIFIED = (
         key="findings",
         header="FINDINGS",
         show=lambda findings: "\n".join(_finding_line(each) for each in findings) or "intact",
+        wraps=True,
         bad=bool,
     ),
 )
@@ -136,7 +135,7 @@ async def describe(
     partition: PartitionOption = None,
 ) -> Report:
     """Show what metadata and the store's manifest say of one segment."""
-    metadata = await _find_segment(session, segment_id, topic, partition)
+    metadata = await find_segment(session, segment_id, topic, partition)
     peer = session.peer(Role.STORAGE)
     stub = RemoteStorageServiceStub(peer.channel)
     row = documents.segment(metadata)
@@ -148,7 +147,7 @@ async def describe(
     except RemoteResourceNotFoundError:
         # A fact, not a failure to look: metadata and store disagree, or the copy is not complete.
         stored = None
-    missing = stored is None and metadata.state == _FINISHED
+    missing = stored is None and metadata.state == FINISHED
     body = stacked(
         details("Segment", _DESCRIBED, row),
         table("Stored", _STORED, []) if stored is None else details("Stored", _STORED, stored),
@@ -160,14 +159,24 @@ async def describe(
 async def history(
     session: Session,
     segment_id: IdArgument,
+    *,
     topic: TopicOption = None,
+    topic_id: Annotated[
+        str | None,
+        typer.Option(help="Of a topic that was deleted; with --topic and --partition."),
+    ] = None,
     partition: PartitionOption = None,
 ) -> Report:
     """Show every state change of a segment, also after it is gone."""
-    _check_id(segment_id)
+    check_id(segment_id)
     peer = session.peer(Role.METADATA)
     stub = RemoteLogMetadataServiceStub(peer.channel)
-    for where in await _partitions_to_search(peer, topic, partition):
+    searched = (
+        await partitions_to_search(peer, topic, partition)
+        if topic_id is None
+        else [deleted_partition(topic, topic_id, partition)]
+    )
+    for where in searched:
         named = segment_pb2.RemoteLogSegmentId(topic_id_partition=where, id=segment_id)
         request = facts_pb2.GetSegmentHistoryRequest(segment_id=named)
         events = (await peer.ask(stub.GetSegmentHistory, request)).events
@@ -180,7 +189,7 @@ async def history(
                 "events": rows,
             }
             return Report(document=document, body=table(f"History of {segment_id}", _EVENT, rows))
-    raise _unknown_segment(segment_id)
+    raise unknown_segment(segment_id)
 
 
 @command(app, "verify")
@@ -196,9 +205,9 @@ async def verify(
     if not segment_ids and topic is None:
         raise typer.BadParameter("nothing to verify; give ids, or --topic for all of its segments")
     chosen = (
-        [await _find_segment(session, each, topic, partition) for each in segment_ids]
+        [await find_segment(session, each, topic, partition) for each in segment_ids]
         if segment_ids
-        else await _finished_segments(session, str(topic), partition)
+        else await finished_segments(session, str(topic), partition)
     )
     peer = session.peer(Role.STORAGE)
     with progress_by_bytes() as progress:
@@ -246,62 +255,6 @@ def _grow(progress: Progress, bar: TaskID, bytes_more: int) -> None:
     """Corrects the expected total: stored bytes differ from the original ones."""
     total = progress.tasks[bar].total or 0
     progress.update(bar, total=total + bytes_more)
-
-
-async def _finished_segments(
-    session: Session, topic: str, partition: int | None
-) -> list[segment_pb2.RemoteLogSegmentMetadata]:
-    peer = session.peer(Role.METADATA)
-    found = await find_topic(peer, topic)
-    listings = await read_segments_of_all(peer, partitions_of(found, partition))
-    return [each for listing in listings for each in listing if each.state == _FINISHED]
-
-
-async def _find_segment(
-    session: Session, segment_id: str, topic: str | None, partition: int | None
-) -> segment_pb2.RemoteLogSegmentMetadata:
-    """Looks for an id through the listings, of all topics when none is named."""
-    _check_id(segment_id)
-    peer = session.peer(Role.METADATA)
-
-    async def search(
-        where: partition_pb2.TopicIdPartition,
-    ) -> segment_pb2.RemoteLogSegmentMetadata | None:
-        listing = await read_segments(peer, where)
-        return next((each for each in listing if each.segment_id.id == segment_id), None)
-
-    searched = await _partitions_to_search(peer, topic, partition)
-    for found in await in_parallel(search(where) for where in searched):
-        if found is not None:
-            return found
-    raise _unknown_segment(segment_id)
-
-
-async def _partitions_to_search(
-    peer: Peer, topic: str | None, partition: int | None
-) -> list[partition_pb2.TopicIdPartition]:
-    if topic is not None:
-        return partitions_of(await find_topic(peer, topic), partition)
-    if partition is not None:
-        raise typer.BadParameter("--partition needs --topic; give both")
-    topics = (await read_snapshot(peer)).topics
-    return [where for each in topics for where in partitions_of(each)]
-
-
-def _check_id(segment_id: str) -> None:
-    try:
-        KafkaUuid.parse(segment_id)
-    except InvalidRequestError as error:
-        raise typer.BadParameter(f"{error.message}; `aquifer segments list` shows ids") from error
-
-
-def _unknown_segment(segment_id: str) -> RemoteResourceNotFoundError:
-    return RemoteResourceNotFoundError(
-        f"metadata knows no segment {segment_id} in the topics searched;"
-        " `aquifer segments list TOPIC` shows what there is",
-        reason=ErrorReason.SEGMENT_NOT_FOUND,
-        metadata={"segmentId": segment_id},
-    )
 
 
 def _total_bytes(segments: list[segment_pb2.RemoteLogSegmentMetadata]) -> int:

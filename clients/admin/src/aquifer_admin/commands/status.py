@@ -26,8 +26,8 @@ _SERVICE = (
     Column(key="address", header="ADDRESS"),
     _STATE,
     Column(key="version", header="VERSION"),
-    Column(key="capabilities", header="CAPABILITIES"),
-    Column(key="error", header="ERROR"),
+    Column(key="capabilities", header="CAPABILITIES", wraps=True),
+    Column(key="error", header="ERROR", wraps=True),
 )
 _BROKER = (
     Column(key="broker_id", header="BROKER", justify="right"),
@@ -38,7 +38,7 @@ _BROKER = (
     Column(
         key="log_service_state", header="STATE", bad=lambda state: state not in (None, "serving")
     ),
-    Column(key="error", header="ERROR"),
+    Column(key="error", header="ERROR", wraps=True),
 )
 _PARTITIONS = (
     Column(key="topics", header="TOPICS"),

@@ -44,7 +44,7 @@ _OUTCOME = (
     Column(key="topic", header="TOPIC"),
     Column(key="topic_id", header="TOPIC ID"),
     Column(key="error_reason", header="ERROR", bad=bool),
-    Column(key="error", header="TEXT"),
+    Column(key="error", header="TEXT", wraps=True),
 )
 _OPERATIONS = {
     "set": cluster_pb2.CONFIG_OPERATION_SET,
