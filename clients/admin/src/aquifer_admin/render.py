@@ -132,6 +132,7 @@ def table(
             justify=column.justify,
             overflow="fold",
             min_width=None if column.wraps else widest,
+            no_wrap=not column.wraps,
         )
     for row in cells:
         made.add_row(*row)
@@ -164,7 +165,8 @@ def emit(report: Report, *, as_json: bool) -> None:
     console = _console(stderr=False)
     unbounded = console.options.update(max_width=_WIDTH_UNBOUNDED)
     needed = Measurement.get(console, unbounded, report.body).minimum
-    console.print(report.body, width=max(console.width, needed), crop=False)
+    console.width = max(console.width, needed)
+    console.print(report.body)
 
 
 @contextmanager
