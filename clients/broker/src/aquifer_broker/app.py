@@ -33,7 +33,7 @@ from aquifer_broker.log.log_maintenance import LogManagerSettings
 from aquifer_broker.log.log_manager import LogManager
 from aquifer_broker.protocol.budget import RequestBudget, ResponseBudget
 from aquifer_broker.protocol.dispatch import Dispatcher
-from aquifer_broker.protocol.server import KafkaServer
+from aquifer_broker.protocol.server import Client, KafkaServer, Reply
 from aquifer_broker.tiering.tiering import TieringComponents
 
 __all__ = ["BrokerNode", "check_plugins"]
@@ -41,6 +41,7 @@ __all__ = ["BrokerNode", "check_plugins"]
 logger = structlog.get_logger(__name__)
 
 _REAPER_INTERVAL_S: Final = 10.0
+_REGISTRATION_WAIT_S: Final = 10.0
 
 
 Plugins = tuple[type[RemoteStorageManager], type[RemoteLogMetadataManager]]
@@ -77,6 +78,7 @@ class BrokerNode:
         self.view = ClusterView()
         self.servers: dict[str, KafkaServer] = {}
         self.stopping = asyncio.Event()
+        self._serving = asyncio.Event()
         self._metadata = metadata
         self._plugins: Plugins | None = None
         self._made_services: BrokerServices | None = None
@@ -127,12 +129,14 @@ class BrokerNode:
         services.remote = tiering.remote_log if tiering is not None else None
         self._follow_dynamic_configs(services, partitions)
         await self._listen(starting, services)
+        starting.callback(self._serving.set)
         # Before the connections are drained, so that nobody waits there for a rebalance.
         starting.callback(services.groups.close)
         broker = self._describe(logs, tiering.broker_log_address if tiering is not None else "")
-        await starting.enter_async_context(
+        lease = await starting.enter_async_context(
             BrokerLease(metadata, broker, on_superseded=self.stopping.set)
         )
+        await self._await_registration(lease, partitions)
         logger.info(
             "broker_ready",
             node_id=self.config.node_id,
@@ -159,6 +163,18 @@ class BrokerNode:
                 producer_id_expiration_ms=values["producer.id.expiration.ms"],
             ),
         )
+
+    async def _await_registration(self, lease: BrokerLease, partitions: HostedPartitions) -> None:
+        """Serves once this broker sees itself, or clients would be told of a cluster without it."""
+
+        def visible() -> bool:
+            known = self.view.brokers.get(self.config.node_id)
+            return known is not None and known.alive and known.broker_epoch >= lease.broker_epoch
+
+        while not await self.view.wait_until(visible, _REGISTRATION_WAIT_S):
+            logger.warning("waiting_for_registration", broker_epoch=lease.broker_epoch)
+        await partitions.wait_settled(_REGISTRATION_WAIT_S)
+        self._serving.set()
 
     async def _tiering(
         self, starting: AsyncExitStack, logs: LogManager, partitions: HostedPartitions
@@ -230,10 +246,15 @@ class BrokerNode:
 
     async def _listen(self, starting: AsyncExitStack, services: BrokerServices) -> None:
         dispatch = Dispatcher(build_handlers(services), response_budget=services.response_budget)
+
+        async def dispatch_when_serving(frame: memoryview, client: Client) -> Reply | None:
+            await self._serving.wait()
+            return await dispatch(frame, client)
+
         budget = RequestBudget(self.config.queued_request_bytes)
         for listener in self.config.listeners:
             server = KafkaServer(
-                dispatch,
+                dispatch_when_serving,
                 listener=listener.name,
                 host=listener.host or "0.0.0.0",
                 port=listener.port,

@@ -84,6 +84,11 @@ class BrokerLease:
         self._lease: Lease | None = None
         self._running = AsyncExitStack()
 
+    @property
+    def broker_epoch(self) -> int:
+        """Epoch of the registration."""
+        return self._broker.broker_epoch
+
     async def __aenter__(self) -> Self:
         """Registers, however long the metadata service takes to answer."""
         pause_s = 0.1

@@ -1,0 +1,240 @@
+"""The broker as a process, with the real metadata service."""
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from aquifer_broker.cluster.metadata_client import GrpcClusterMetadata
+from aquifer_metadata.app import running_server
+from aquifer_rpc.channel import connect
+from aquifer_rpc.server import GrpcServer
+from fixtures.kafka_clients import consume, create_topic, in_thread, poll_messages, produce
+from fixtures.metadata_service import metadata_settings
+from fixtures.network import TcpProxy
+
+VALUES = [str(number).encode() for number in range(1000)]
+
+
+def write_properties(path: Path, **more: str) -> Path:
+    """Write a `server.properties`; `more` has underscores for dots."""
+    properties = {
+        "node.id": "1",
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.dirs": str(path.parent / "logs"),
+        "group.initial.rebalance.delay.ms": "0",
+        "aquifer.metadata.endpoints": "127.0.0.1:1",
+        "aquifer.log.format": "json",
+        **{key.replace("_", "."): value for key, value in more.items()},
+    }
+    path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    return path
+
+
+class BrokerProcess:
+    """A running `aquifer-broker`."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.lines: list[str] = []
+
+    async def line_with(self, text: str) -> str:
+        """Wait for a line of its log."""
+        assert self.process.stderr is not None
+        async with asyncio.timeout(30):
+            while True:
+                line = (await self.process.stderr.readline()).decode()
+                assert line, f"the broker ended without {text!r}: {self.lines}"
+                self.lines.append(line)
+                if text in line:
+                    return line
+
+    async def address(self) -> str:
+        """Wait until it serves."""
+        line = await self.line_with("broker_ready")
+        port = line.partition('"PLAINTEXT": ')[2].partition("}")[0]
+        return f"127.0.0.1:{port}"
+
+    async def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """End it and return its exit code."""
+        self.process.send_signal(how)
+        async with asyncio.timeout(30):
+            _, errors = await self.process.communicate()
+        self.lines += errors.decode().splitlines()
+        assert self.process.returncode is not None
+        return self.process.returncode
+
+
+@asynccontextmanager
+async def running(properties: Path, *arguments: str) -> AsyncIterator[BrokerProcess]:
+    """Run a broker, killed at the end if it still runs."""
+    command = [sys.executable, "-m", "aquifer_broker", str(properties), *arguments]
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
+    try:
+        yield BrokerProcess(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+async def exit_of(properties: Path, *arguments: str) -> tuple[int, Sequence[str]]:
+    """Run a broker that ends by itself: exit code and lines."""
+    async with running(properties, *arguments) as broker:
+        async with asyncio.timeout(30):
+            _, errors = await broker.process.communicate()
+        assert broker.process.returncode is not None
+        return broker.process.returncode, errors.decode().splitlines()
+
+
+def read_from_start(address: str, topic: str, count: int) -> list[bytes | None]:
+    """Read partition 0 without a group."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": "unused"})
+    try:
+        consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+        return [message.value() for message in poll_messages(consumer, count)]
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"node_id": "x"}, "aquifer-broker: node.id='x' is not valid"),
+        (
+            {"remote_log_storage_enable": "true", "aquifer_manager_endpoints": "127.0.0.1:1"},
+            "remote.log.storage.manager.class.name is missing",
+        ),
+        (
+            {
+                "remote_log_storage_enable": "true",
+                "remote_log_storage_system_enable": "false",
+                "aquifer_manager_endpoints": "127.0.0.1:1",
+            },
+            "contradict each other",
+        ),
+    ],
+)
+async def test_a_refused_configuration_is_one_line_and_exit_code_2(
+    tmp_path: Path, more: dict[str, str], told: str
+) -> None:
+    """SR-1, SR-2."""
+    code, lines = await exit_of(write_properties(tmp_path / "server.properties", **more))
+    assert code == 2
+    assert len(lines) == 1
+    assert told in lines[0]
+
+
+async def test_an_override_replaces_a_property(tmp_path: Path) -> None:
+    properties = write_properties(tmp_path / "server.properties")
+    code, lines = await exit_of(properties, "--override", "node.id=-1")
+    assert code == 2
+    assert "node.id='-1' is not valid" in lines[0]
+
+
+async def test_a_broker_that_waits_for_the_metadata_service_can_be_stopped(tmp_path: Path) -> None:
+    properties = write_properties(tmp_path / "server.properties")
+    async with running(properties) as broker:
+        await broker.line_with("loop_failed")
+        assert await broker.stop() == 0
+
+
+async def test_a_clean_stop_leaves_everything_for_the_next_start(
+    tmp_path: Path, metadata_server: GrpcServer
+) -> None:
+    endpoint = f"127.0.0.1:{metadata_server.port}"
+    properties = write_properties(
+        tmp_path / "server.properties", aquifer_metadata_endpoints=endpoint, no_such_key="1"
+    )
+    async with running(properties) as broker:
+        address = await broker.address()
+        await in_thread(create_topic, address, "t", 3)
+        await in_thread(produce, address, "t", VALUES)
+        assert len(await in_thread(consume, address, "t", 400)) == 400
+        assert await broker.stop() == 0
+        assert any("unknown_key" in line for line in broker.lines)
+    assert (tmp_path / "logs" / ".kafka_cleanshutdown").exists()
+    async with running(properties) as broker:
+        address = await broker.address()
+        rest = await in_thread(consume, address, "t", 600)
+        assert len({(each.partition(), each.offset()) for each in rest}) == 600
+        assert await broker.stop() == 0
+
+
+async def test_a_killed_broker_comes_back_with_what_it_had_acknowledged(
+    tmp_path: Path, metadata_server: GrpcServer
+) -> None:
+    endpoint = f"127.0.0.1:{metadata_server.port}"
+    properties = write_properties(
+        tmp_path / "server.properties", aquifer_metadata_endpoints=endpoint
+    )
+    async with running(properties) as broker:
+        address = await broker.address()
+        await in_thread(lambda: produce(address, "t", VALUES, enable_idempotence=True))
+        assert await broker.stop(signal.SIGKILL) == -signal.SIGKILL
+    async with running(properties) as broker:
+        address = await broker.address()
+        again = await in_thread(consume, address, "t", 1000)
+        assert [each.value() for each in again] == VALUES
+        assert await in_thread(produce, address, "t", [b"more"]) == [1000]
+        assert await broker.stop() == 0
+
+
+async def test_serving_goes_on_while_the_metadata_service_cannot_be_reached(
+    tmp_path: Path, metadata_server: GrpcServer
+) -> None:
+    """SR-36."""
+    async with TcpProxy(metadata_server.port) as proxy:
+        properties = write_properties(
+            tmp_path / "server.properties", aquifer_metadata_endpoints=proxy.address
+        )
+        async with running(properties) as broker:
+            address = await broker.address()
+            await in_thread(produce, address, "t", VALUES)
+            await proxy.refuse()
+            await broker.line_with("loop_failed")
+            assert await in_thread(produce, address, "t", [b"more"]) == [1000]
+            assert await in_thread(read_from_start, address, "t", 1001) == [*VALUES, b"more"]
+            proxy.resume()
+            await broker.line_with("loop_recovered")
+            await in_thread(create_topic, address, "later")
+            assert await broker.stop() == 0
+
+
+async def wait_for_expiry(server: GrpcServer, broker_id: int) -> None:
+    """Wait until the metadata service counts a broker as dead."""
+    async with asyncio.timeout(20), connect(f"127.0.0.1:{server.port}") as channel:
+        async for update in GrpcClusterMetadata(channel).watch(0):
+            if any(each.broker_id == broker_id and not each.alive for each in update.brokers):
+                return
+
+
+async def test_a_lost_lease_is_taken_again_with_a_higher_leader_epoch(
+    tmp_path: Path, database_dsn: str
+) -> None:
+    settings = metadata_settings(database_dsn, broker_lease_ms=600)
+    async with running_server(settings) as server, TcpProxy(server.port) as proxy:
+        properties = write_properties(
+            tmp_path / "server.properties", aquifer_metadata_endpoints=proxy.address
+        )
+        async with running(properties) as broker:
+            address = await broker.address()
+            await in_thread(produce, address, "t", VALUES)
+            await proxy.refuse()
+            await wait_for_expiry(server, 1)
+            proxy.resume()
+            await broker.line_with("lease_lost")
+            hosted = await broker.line_with('"leader": 1')
+            assert '"leader_epoch": 0' not in hosted
+            assert await in_thread(produce, address, "t", [b"more"]) == [1000]
+            assert await broker.stop() == 0
+
+
+def test_the_command_is_installed() -> None:
+    assert os.access(Path(sys.executable).parent / "aquifer-broker", os.X_OK)
