@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Final
+from xml.etree.ElementTree import ParseError
 
 from aquifer_core.errors import (
     AquiferError,
@@ -80,6 +81,8 @@ def translated(error: Exception, operation: str, key: str) -> AquiferError:
         return _from_status(_status(error), what, str(error))
     if isinstance(error, HTTPError | OSError):
         return _unavailable(f"{what}: the object store does not answer: {error}")
+    if isinstance(error, ParseError):
+        return _unavailable(f"{what}: the object store's answer cannot be read: {error}")
     return InternalError(f"{what}: {error!r}")
 
 
