@@ -18,12 +18,14 @@ from aquifer_rpc.supervised import SupervisedLoop
 from aquifer_manager.adapters.broker_logs import GrpcBrokerConnections
 from aquifer_manager.adapters.decompression import decompress
 from aquifer_manager.adapters.deletion_journal import FileDeletionJournal
+from aquifer_manager.adapters.failure_topic import KafkaFailureTopic
 from aquifer_manager.adapters.index_cache import DiskIndexCache
 from aquifer_manager.adapters.plugin import load_role
 from aquifer_manager.adapters.telemetry import OtelTelemetry, observe
 from aquifer_manager.domain.aborted_transactions import AbortedTransactions
 from aquifer_manager.domain.backoff import Backoff
 from aquifer_manager.domain.copy_task import CopyTask
+from aquifer_manager.domain.deletion_failures import DeletionFailures
 from aquifer_manager.domain.expiration_task import ExpirationTask
 from aquifer_manager.domain.fetch import FETCH_BACKOFF, FetchService
 from aquifer_manager.domain.follower_task import FollowerTask
@@ -142,7 +144,17 @@ class Manager:
                 max_entries=settings.index_cache_entries,
             )
         )
-        parts = _parts(settings, storage, metadata, brokers, clock=clock, telemetry=self._telemetry)
+        topic = await _failure_topic(settings, stack)
+        failures = DeletionFailures(storage, topic, clock=clock)
+        parts = _parts(
+            settings,
+            storage,
+            metadata,
+            brokers,
+            failures,
+            clock=clock,
+            telemetry=self._telemetry,
+        )
         self.pool = pool = ReaderPool(
             readers=settings.reader_threads, max_pending=settings.reader_max_pending_tasks
         )
@@ -156,6 +168,7 @@ class Manager:
         observe(self)
         await stack.enter_async_context(parts.scheduler)
         await stack.enter_async_context(self._loop("leases", self.manager.expire_leases, 1.0))
+        await stack.enter_async_context(self._loop("deletion failures", failures.flush, 1.0))
         observe_s = settings.observe_interval_ms / 1000
         await stack.enter_async_context(self._loop("logs", parts.observer.observe, observe_s))
         await stack.enter_async_context(self.server)
@@ -217,11 +230,23 @@ async def _metadata(settings: ManagerSettings, stack: AsyncExitStack) -> RemoteL
     return role
 
 
+async def _failure_topic(
+    settings: ManagerSettings, stack: AsyncExitStack
+) -> KafkaFailureTopic | None:
+    servers = settings.deletion_failure_bootstrap_servers
+    if servers is None:
+        return None
+    return await stack.enter_async_context(
+        KafkaFailureTopic(servers, settings.deletion_failure_topic_name)
+    )
+
+
 def _parts(
     settings: ManagerSettings,
     storage: RemoteStorageManager,
     metadata: RemoteLogMetadataManager,
     brokers: BrokerConnections,
+    failures: DeletionFailures,
     *,
     clock: Clock,
     telemetry: Telemetry,
@@ -229,7 +254,7 @@ def _parts(
     registry = Registry(lease_ms=settings.lease_ms, clock=clock)
     journal = FileDeletionJournal(settings.data_dir)
     logs = LeaderLogs(registry, brokers, metadata)
-    deletion = SegmentDeletion(storage, metadata, clock=clock, telemetry=telemetry)
+    deletion = SegmentDeletion(storage, metadata, failures, clock=clock, telemetry=telemetry)
     copies = SegmentCopy(metadata, deletion, clock=clock, backoff=FETCH_BACKOFF)
     copy = CopyTask(
         registry,

@@ -88,6 +88,11 @@ class ManagerSettings(ServiceSettings):
     index_cache_entries: int | None = Field(default=None, ge=1)
     """Most files in the index cache; unset: no limit."""
 
+    deletion_failure_topic_name: str = "__remote_segments_to_be_deleted"
+    """`remote.log.deletion.failure.topic.name`: segments that could not be deleted, until they are."""
+    deletion_failure_bootstrap_servers: str | None = None
+    """Kafka brokers of that topic, host:port; unset: failures are logged and retried, and not published."""
+
     lease_ms: int = Field(default=30_000, ge=100)
     """A broker without heartbeat for this long is forgotten."""
     observe_interval_ms: int = Field(default=5000, ge=1)

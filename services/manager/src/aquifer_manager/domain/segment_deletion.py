@@ -1,10 +1,12 @@
 """Deletes one remote segment: metadata first, then the objects, then metadata again (K-3.3)."""
 
 import structlog
+from aquifer_core.errors import AquiferError
 from aquifer_core.ports import Clock, RemoteLogMetadataManager, RemoteStorageManager
 from aquifer_core.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from aquifer_core.state import RemoteLogSegmentState
 
+from aquifer_manager.domain.deletion_failures import DeletionFailures
 from aquifer_manager.domain.ports import Telemetry
 
 __all__ = ["SegmentDeletion"]
@@ -19,12 +21,14 @@ class SegmentDeletion:
         self,
         storage: RemoteStorageManager,
         metadata: RemoteLogMetadataManager,
+        failures: DeletionFailures,
         *,
         clock: Clock,
         telemetry: Telemetry,
     ) -> None:
         self._storage = storage
         self._metadata = metadata
+        self._failures = failures
         self._clock = clock
         self._telemetry = telemetry
 
@@ -50,6 +54,7 @@ class SegmentDeletion:
         await self.mark(segment, reason=reason, broker_id=broker_id, leader_epoch=leader_epoch)
         await self.delete_objects(segment)
         await self.finish(segment, reason=reason, broker_id=broker_id, leader_epoch=leader_epoch)
+        self._failures.deleted(segment, reason)
 
     async def mark(
         self,
@@ -69,8 +74,9 @@ class SegmentDeletion:
         self._telemetry.count("delete.requests", 1, topic)
         try:
             await self._storage.delete_log_segment_data(segment)
-        except Exception:
+        except AquiferError as error:
             self._telemetry.count("delete.errors", 1, topic)
+            self._failures.failed(segment, error)
             raise
 
     async def finish(
