@@ -60,8 +60,10 @@ class RemoteStorageManager(ABC):
         wrote, as far as the store lets it.
 
         Raises:
-            InvalidRequestError: sizes do not match the bytes, or the log is not a sequence of whole record batches.
-            CorruptRecordError: a record batch is malformed.
+            InvalidRequestError: sizes do not match the bytes, or offsets lie outside the segment.
+            CorruptRecordError: the log is not a sequence of whole, sound record batches whose offsets rise.
+            CorruptIndexError: an index is malformed.
+            ConcurrentUpdateError: an earlier copy of this id failed and is being deleted; copy with a new id.
         """
 
     @abstractmethod
