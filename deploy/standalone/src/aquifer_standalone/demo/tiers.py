@@ -17,6 +17,7 @@ from aquifer_standalone.stack import BUCKET, Stack
 
 _POLL_S = 0.3
 _CALL_S = 10.0
+_STORE_S = 30.0
 _MIB = 1024 * 1024
 
 
@@ -86,7 +87,7 @@ class TierWatch:
     def _stored(self) -> dict[int, tuple[int, int]]:
         """Partition -> (bytes, objects) in the bucket."""
         found: dict[int, tuple[int, int]] = {}
-        client = self._suite.s3.target.client()
+        client = self._suite.s3.target.client(timeout_s=_STORE_S)
         for item in client.list_objects(BUCKET, prefix=f"{self._topic}-", recursive=True):
             partition = int((item.object_name or "").split("/")[1])
             size, count = found.get(partition, (0, 0))
