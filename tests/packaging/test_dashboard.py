@@ -17,7 +17,7 @@ _DASHBOARD: dict[str, Any] = json.loads(
 )
 _PANELS = [panel for panel in _DASHBOARD["panels"] if panel["type"] != "row"]
 # The collector adds the resource; `le` is the border of a histogram's bucket.
-_RESOURCE_LABELS = {"service_name", "le"}
+_RESOURCE_LABELS = {"service_name", "service_instance_id", "le"}
 
 
 def _metric_of(expression: str) -> str:
