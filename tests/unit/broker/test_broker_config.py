@@ -4,7 +4,6 @@ import pytest
 from aquifer_broker.app import check_plugins
 from aquifer_broker.config.broker_config import BrokerConfig
 from aquifer_broker.config.broker_keys import BROKER_DEFINITIONS
-from aquifer_broker.config.config_reference import render_reference
 from aquifer_broker.config.topic_config import TOPIC_DEFINITIONS
 from aquifer_core.errors import InvalidConfigurationError
 
@@ -168,10 +167,3 @@ def test_every_key_is_documented_and_named_once() -> None:
     assert len(names) == len(set(names))
     assert all(each.doc.endswith(".") for each in BROKER_DEFINITIONS)
     assert all(each.doc.endswith(".") for each in TOPIC_DEFINITIONS.values())
-
-
-def test_the_reference_shows_every_key_with_its_default() -> None:
-    text = render_reference()
-    for each in BROKER_DEFINITIONS:
-        assert f"| `{each.name}` |" in text
-    assert "| `remote.log.reader.threads` | INT | 10 |" in text

@@ -26,6 +26,7 @@ from aquifer_broker.config.plugins import load_role
 from aquifer_broker.config.remote_keys import TOPIC_BASED_METADATA_MANAGER
 from aquifer_broker.coordination.group_coordinator import GroupCoordinator
 from aquifer_broker.coordination.group_values import GroupSettings
+from aquifer_broker.coordination.offset_cleanup import OffsetCleanup
 from aquifer_broker.coordination.producer_ids import ProducerIdAllocator
 from aquifer_broker.handlers.registry import build_handlers
 from aquifer_broker.handlers.services import BrokerServices
@@ -128,6 +129,7 @@ class BrokerNode:
         tiering = await self._tiering(starting, logs, partitions)
         services.remote = tiering.remote_log if tiering is not None else None
         self._follow_dynamic_configs(services, partitions)
+        await self._clean_offsets(starting, services)
         await self._listen(starting, services)
         starting.callback(self._serving.set)
         # Before the connections are drained, so that nobody waits there for a rebalance.
@@ -243,6 +245,22 @@ class BrokerNode:
                     configs_changed=True,
                 )
             )
+
+    async def _clean_offsets(self, starting: AsyncExitStack, services: BrokerServices) -> None:
+        values = self.config.values
+        cleanup = OffsetCleanup(
+            groups=services.groups,
+            view=self.view,
+            clock=services.clock,
+            retention_ms=values["offsets.retention.minutes"] * 60_000,
+        )
+        loop = SupervisedLoop(
+            "offset cleanup",
+            cleanup.run,
+            interval_s=values["offsets.retention.check.interval.ms"] / 1000,
+        )
+        await starting.enter_async_context(loop)
+        cleanup.on_deleted_topics(loop.wake)
 
     async def _listen(self, starting: AsyncExitStack, services: BrokerServices) -> None:
         dispatch = Dispatcher(build_handlers(services), response_budget=services.response_budget)

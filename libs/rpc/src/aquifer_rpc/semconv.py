@@ -70,6 +70,7 @@ TASK: Final = Attribute(
     key="aquifer.task",
     doc="Kind of a task: `copy`, `expiration`, `follower`, `partition_deletion`.",
 )
+KAFKA_API: Final = Attribute(key="aquifer.kafka.api", doc="Kafka API, for example `FETCH`.")
 
 RPC_SYSTEM: Final = Attribute(key="rpc.system", doc="Always `grpc`.")
 RPC_SERVICE: Final = Attribute(key="rpc.service", doc="Full name of the service.")
@@ -300,4 +301,31 @@ READER_PENDING: Final = Metric(
     unit="{fetch}",
     kind=InstrumentKind.GAUGE,
     doc="Remote reads waiting for a reader.",
+)
+KAFKA_REQUEST_DURATION: Final = Metric(
+    name="aquifer.kafka.request.duration",
+    unit="s",
+    kind=InstrumentKind.HISTOGRAM,
+    doc="Time from a complete request to its response, waits for records and for other members included.",
+    attributes=(KAFKA_API,),
+)
+KAFKA_PRODUCE_BYTES: Final = Metric(
+    name="aquifer.kafka.produce.bytes",
+    unit="By",
+    kind=InstrumentKind.COUNTER,
+    doc="Bytes of record batches appended for producers.",
+    attributes=(TOPIC,),
+)
+KAFKA_FETCH_BYTES: Final = Metric(
+    name="aquifer.kafka.fetch.bytes",
+    unit="By",
+    kind=InstrumentKind.COUNTER,
+    doc="Bytes of record batches sent to clients, local and remote ones.",
+    attributes=(TOPIC,),
+)
+KAFKA_CONNECTIONS: Final = Metric(
+    name="aquifer.kafka.connections",
+    unit="{connection}",
+    kind=InstrumentKind.GAUGE,
+    doc="Open connections of Kafka clients.",
 )

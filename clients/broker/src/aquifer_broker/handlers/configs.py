@@ -16,9 +16,9 @@ from kio.schema.errors import ErrorCode
 
 from aquifer_broker.cluster.ports import ConfigChange, ConfigOperation, ConfigResource
 from aquifer_broker.config.broker_keys import DEFINITIONS_BY_NAME
+from aquifer_broker.config.config_text import config_text
 from aquifer_broker.config.definitions import ConfigType
 from aquifer_broker.config.topic_config import TOPIC_DEFINITIONS, validate_topic_configs
-from aquifer_broker.config.config_text import config_text
 from aquifer_broker.handlers.config_entries import broker_entries, topic_entries
 from aquifer_broker.handlers.error_codes import error_code_of
 from aquifer_broker.handlers.services import BrokerServices

@@ -15,6 +15,7 @@ from aquifer_broker.log.log_values import FetchIsolation
 from aquifer_broker.protocol.dispatch import Answer, Call
 from aquifer_broker.protocol.entities import millis
 from aquifer_broker.protocol.server import Client
+from aquifer_broker.protocol.traffic_metrics import fetched
 
 __all__ = ["FetchHandler"]
 
@@ -35,6 +36,9 @@ class FetchHandler:
         targets = self._targets(body)
         reads = await self._read_until_enough(body, targets, call.client)
         throttle_ms = await read_remote(self._services, reads)
+        for read in reads:
+            if read.size_bytes and read.target.topic is not None:
+                fetched(read.target.topic.topic, read.size_bytes)
         return {
             "throttle_time": throttle_ms,
             "error_code": ErrorCode.none,

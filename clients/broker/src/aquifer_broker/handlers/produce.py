@@ -14,6 +14,7 @@ from aquifer_broker.handlers.services import BrokerServices, topic_key
 from aquifer_broker.log.log_values import AppendInfo
 from aquifer_broker.protocol.dispatch import Answer, Call
 from aquifer_broker.protocol.entities import millis
+from aquifer_broker.protocol.traffic_metrics import produced
 
 __all__ = ["ProduceHandler"]
 
@@ -81,6 +82,8 @@ class ProduceHandler:
             "record_errors": (),
         }
         appended.append(_Appended(hosted, info, answer))
+        if info.size_bytes:
+            produced(hosted.topic_id_partition.topic, info.size_bytes)
         return answer
 
     def _leader_or_refusal(

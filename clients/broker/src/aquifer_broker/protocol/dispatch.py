@@ -1,6 +1,7 @@
 """Frames to handlers and answers to frames, by API key."""
 
-from collections.abc import Awaitable, Callable, Mapping
+import time
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -9,6 +10,7 @@ from kio.schema.errors import ErrorCode
 from aquifer_broker.protocol.budget import ResponseBudget
 from aquifer_broker.protocol.codec import Request, UnsupportedVersionError, decode, encode
 from aquifer_broker.protocol.server import Client, Reply
+from aquifer_broker.protocol.traffic_metrics import request_served
 from aquifer_broker.protocol.versions import SUPPORTED, ApiKey
 
 __all__ = ["Answer", "Call", "Dispatcher", "Handler"]
@@ -47,11 +49,7 @@ class Dispatcher:
     """Implements `protocol.server.Dispatch` over one handler per supported API."""
 
     def __init__(
-        self,
-        handlers: Mapping[ApiKey, Handler],
-        *,
-        response_budget: ResponseBudget,
-        observe: Callable[[Request], None] | None = None,
+        self, handlers: Mapping[ApiKey, Handler], *, response_budget: ResponseBudget
     ) -> None:
         """Takes exactly one handler for each API of the version table.
 
@@ -63,7 +61,6 @@ class Dispatcher:
             raise ValueError(f"no handler, or no versions, for {sorted(missing)}")
         self._handlers = dict(handlers)
         self._response_budget = response_budget
-        self._observe = observe
 
     async def __call__(self, frame: memoryview, client: Client) -> Reply | None:
         """Decodes, handles, encodes."""
@@ -75,10 +72,10 @@ class Dispatcher:
             return Reply(
                 encode(error.api_key, 0, error.correlation_id, _unsupported_api_versions())
             )
-        if self._observe is not None:
-            self._observe(request)
         del frame
+        started_s = time.perf_counter()
         answer = await self._handlers[request.api_key](Call(request, client))
+        request_served(request.api_key, time.perf_counter() - started_s)
         if answer is None:
             return None
         buffers = encode(request.api_key, request.api_version, request.correlation_id, answer)

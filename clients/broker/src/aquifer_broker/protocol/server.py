@@ -13,6 +13,7 @@ from aquifer_core.errors import AquiferError
 from aquifer_broker.protocol.budget import RequestBudget
 from aquifer_broker.protocol.connection import ConnectionState
 from aquifer_broker.protocol.framing import FrameTooLargeError
+from aquifer_broker.protocol.traffic_metrics import connections_changed
 
 __all__ = ["Client", "Dispatch", "KafkaServer", "Reply"]
 
@@ -290,6 +291,7 @@ class KafkaServer:
     def adopt(self, connection: _KafkaConnection) -> None:
         """Starts the worker of a new connection."""
         self._connections.add(connection)
+        connections_changed(len(self._connections))
         if self.draining or len(self._connections) > self._max_connections:
             connection.abort()
             return
@@ -300,6 +302,7 @@ class KafkaServer:
     def forget(self, connection: _KafkaConnection) -> None:
         """The connection is gone; its worker ends when it has answered what it had received."""
         self._connections.discard(connection)
+        connections_changed(len(self._connections))
 
     async def _join_workers(self, timeout_s: float | None) -> None:
         if self._workers:
