@@ -99,7 +99,7 @@ class Database:
         async def select_one(connection: AsyncConnection) -> None:
             await connection.execute(text("SELECT 1"))
 
-        await self._attempt(self._autocommit, select_one, transactional=False)
+        await self.read(select_one)
 
     async def notify(self, channel: str, payload: str) -> None:
         """Sends a notification, outside any transaction."""

@@ -16,14 +16,14 @@ _GONE = int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
 
 _FORGET_BATCH = text(f"""
 WITH batch AS (
-  SELECT segment_id, leader_epochs, leader_epoch_offsets FROM remote_log_segment
+  SELECT segment_id, leader_epochs FROM remote_log_segment
   WHERE topic_id = :topic_id AND partition = :partition
   ORDER BY start_offset, segment_id LIMIT :batch_size FOR UPDATE),
 epochs AS (
   DELETE FROM remote_log_segment_epoch e
-  USING (SELECT segment_id, unnest(leader_epochs) AS epoch, unnest(leader_epoch_offsets) AS offset_ FROM batch) b
+  USING (SELECT segment_id, unnest(leader_epochs) AS epoch FROM batch) b
   WHERE e.topic_id = :topic_id AND e.partition = :partition AND e.leader_epoch = b.epoch
-    AND e.start_offset = b.offset_ AND e.segment_id = b.segment_id),
+    AND e.segment_id = b.segment_id),
 removed AS (
   DELETE FROM remote_log_segment s USING batch WHERE s.segment_id = batch.segment_id
   RETURNING s.segment_id, s.state, s.broker_id, s.event_timestamp_ms)

@@ -33,7 +33,7 @@ SET finished_version = :version, referenced = NOT coalesce((
   ORDER BY o.start_offset DESC LIMIT 1), false)
 FROM {_RANGES} AS r (leader_epoch, start_offset, end_offset)
 WHERE e.topic_id = :topic_id AND e.partition = :partition AND e.leader_epoch = r.leader_epoch
-  AND e.start_offset = r.start_offset AND e.segment_id = :segment_id
+  AND e.segment_id = :segment_id
 """)
 
 _RAISE_HIGHEST = text(f"""
@@ -48,26 +48,31 @@ _UNREFERENCE = text(f"""
 UPDATE remote_log_segment_epoch e SET referenced = false, finished_version = NULL
 FROM {_RANGES} AS r (leader_epoch, start_offset, end_offset)
 WHERE e.topic_id = :topic_id AND e.partition = :partition AND e.leader_epoch = r.leader_epoch
-  AND e.start_offset = r.start_offset AND e.segment_id = :segment_id
+  AND e.segment_id = :segment_id
 """)
 
 _UNCOVERED = text(f"""
-SELECT r.leader_epoch AS of_epoch, r.start_offset AS of_start, r.end_offset AS of_end,
-  e.segment_id, e.start_offset, e.end_offset, e.referenced, e.finished_version
+SELECT r.leader_epoch AS of_epoch, e.segment_id, e.start_offset, e.end_offset, e.referenced, e.finished_version
 FROM {_RANGES} AS r (leader_epoch, start_offset, end_offset)
-JOIN remote_log_segment_epoch e ON e.topic_id = :topic_id AND e.partition = :partition
-  AND e.leader_epoch = r.leader_epoch AND e.finished_version IS NOT NULL
-  AND e.start_offset BETWEEN coalesce((
-    SELECT o.start_offset FROM remote_log_segment_epoch o
-    WHERE o.topic_id = :topic_id AND o.partition = :partition AND o.leader_epoch = r.leader_epoch
-      AND o.start_offset < r.start_offset AND o.referenced
-    ORDER BY o.start_offset DESC LIMIT 1), r.start_offset) AND r.end_offset
+CROSS JOIN LATERAL (
+  SELECT d.* FROM remote_log_segment_epoch d
+  WHERE d.topic_id = :topic_id AND d.partition = :partition AND d.leader_epoch = r.leader_epoch
+    AND d.start_offset BETWEEN r.start_offset AND r.end_offset AND d.finished_version IS NOT NULL AND NOT d.referenced
+  UNION ALL
+  SELECT i.* FROM remote_log_segment_epoch i
+  WHERE i.topic_id = :topic_id AND i.partition = :partition AND i.leader_epoch = r.leader_epoch
+    AND i.start_offset BETWEEN r.start_offset AND r.end_offset AND i.referenced
+  UNION ALL
+  (SELECT o.* FROM remote_log_segment_epoch o
+   WHERE o.topic_id = :topic_id AND o.partition = :partition AND o.leader_epoch = r.leader_epoch
+     AND o.start_offset < r.start_offset AND o.referenced
+   ORDER BY o.start_offset DESC LIMIT 1)) e
 """)
 
 _REFERENCE_AGAIN = text("""
 UPDATE remote_log_segment_epoch SET referenced = true
 WHERE topic_id = :topic_id AND partition = :partition AND leader_epoch = :leader_epoch
-  AND start_offset = :start_offset AND segment_id = :segment_id
+  AND segment_id = :segment_id
 """)
 
 
@@ -91,7 +96,6 @@ async def unreference(connection: AsyncConnection, values: Mapping[str, Any]) ->
             "topic_id": values["topic_id"],
             "partition": values["partition"],
             "leader_epoch": row["of_epoch"],
-            "start_offset": row["start_offset"],
             "segment_id": row["segment_id"],
         }
         for row in _newly_uncovered(rows)

@@ -92,7 +92,7 @@ WITH removed AS (
 epochs AS (
   DELETE FROM remote_log_segment_epoch
   WHERE topic_id = :topic_id AND partition = :partition AND leader_epoch = ANY(CAST(:epochs AS int[]))
-    AND start_offset = ANY(CAST(:epoch_starts AS bigint[])) AND segment_id = :segment_id)
+    AND segment_id = :segment_id)
 INSERT INTO remote_log_segment_event (topic_id, partition, version, timestamp_ms, segment_id, from_state, to_state,
   broker_id, event_timestamp_ms, custom_metadata, leader_epoch, reason, trace_id, gone_segment)
 SELECT :topic_id, :partition, :version, :now_ms, :segment_id, :from_state, :state, :broker_id, :event_timestamp_ms,

@@ -25,6 +25,8 @@ logger = structlog.get_logger(__name__)
 _MIGRATION_LOCK = 4_919_405_001
 """Key of the advisory lock that lets one replica migrate while the others wait."""
 
+_LOCK_NOT_AVAILABLE = "55P03"
+
 
 async def migrate(
     options: DatabaseOptions, revision: str = "head", *, lock_wait_s: float = 60.0
@@ -35,7 +37,8 @@ async def migrate(
     traffic instead of blocking it; run it again then.
 
     Raises:
-        PreconditionError: the schema is newer than this service knows, or another migration holds the lock.
+        PreconditionError: the schema is newer than this service knows, another migration holds the lock, or a table is in
+            use for longer than the lock timeout.
     """
     async with Database(options) as database:
         await database.read(_wait_until_reachable)
@@ -47,8 +50,7 @@ async def migrate(
             await _take_migration_lock(lock, lock_wait_s)
             await connection.run_sync(_refuse_newer)
             await connection.rollback()
-            await connection.run_sync(_run, revision)
-            await connection.commit()
+            await _run_giving_way(connection, revision)
             await lock.rollback()
     finally:
         await engine.dispose()
@@ -114,6 +116,19 @@ async def _take_migration_lock(connection: AsyncConnection, wait_s: float) -> No
     except OperationalError as error:
         raise PreconditionError(
             f"another migration has held the lock for {wait_s:g} s; try again when it is done",
+            reason=ErrorReason.SCHEMA_MISMATCH,
+        ) from error
+
+
+async def _run_giving_way(connection: AsyncConnection, revision: str) -> None:
+    try:
+        await connection.run_sync(_run, revision)
+        await connection.commit()
+    except OperationalError as error:
+        if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+            raise
+        raise PreconditionError(
+            "a table to be migrated is in use; nothing was changed by the step under way, migrate again",
             reason=ErrorReason.SCHEMA_MISMATCH,
         ) from error
 

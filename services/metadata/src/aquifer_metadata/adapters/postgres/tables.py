@@ -65,8 +65,8 @@ remote_log_segment_epoch = Table(
     Column("topic_id", Uuid, primary_key=True),
     Column("partition", Integer, primary_key=True, autoincrement=False),
     Column("leader_epoch", Integer, primary_key=True, autoincrement=False),
-    Column("start_offset", BigInteger, primary_key=True, autoincrement=False),
     Column("segment_id", Uuid, primary_key=True),
+    Column("start_offset", BigInteger, nullable=False),
     Column("end_offset", BigInteger, nullable=False),
     Column("txn_index_empty", Boolean, nullable=False),
     Column("referenced", Boolean, nullable=False),
@@ -81,6 +81,15 @@ Index(
     unique=True,
     postgresql_where=remote_log_segment_epoch.c.referenced,
     postgresql_include=["end_offset", "segment_id"],
+)
+# What a larger copy displaced; nearly always empty.
+Index(
+    "remote_log_segment_epoch_displaced",
+    remote_log_segment_epoch.c.topic_id,
+    remote_log_segment_epoch.c.partition,
+    remote_log_segment_epoch.c.leader_epoch,
+    remote_log_segment_epoch.c.start_offset,
+    postgresql_where=text("finished_version IS NOT NULL AND NOT referenced"),
 )
 
 remote_log_epoch = Table(

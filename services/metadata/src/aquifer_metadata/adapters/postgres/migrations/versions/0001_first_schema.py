@@ -132,15 +132,13 @@ def upgrade() -> None:
         sa.Column("topic_id", sa.Uuid(), nullable=False),
         sa.Column("partition", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("leader_epoch", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("start_offset", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("segment_id", sa.Uuid(), nullable=False),
+        sa.Column("start_offset", sa.BigInteger(), nullable=False),
         sa.Column("end_offset", sa.BigInteger(), nullable=False),
         sa.Column("txn_index_empty", sa.Boolean(), nullable=False),
         sa.Column("referenced", sa.Boolean(), nullable=False),
         sa.Column("finished_version", sa.BigInteger(), nullable=True),
-        sa.PrimaryKeyConstraint(
-            "topic_id", "partition", "leader_epoch", "start_offset", "segment_id"
-        ),
+        sa.PrimaryKeyConstraint("topic_id", "partition", "leader_epoch", "segment_id"),
     )
     op.create_index(
         "remote_log_segment_epoch_lookup",
@@ -149,6 +147,13 @@ def upgrade() -> None:
         unique=True,
         postgresql_where=sa.text("referenced"),
         postgresql_include=["end_offset", "segment_id"],
+    )
+    op.create_index(
+        "remote_log_segment_epoch_displaced",
+        "remote_log_segment_epoch",
+        ["topic_id", "partition", "leader_epoch", "start_offset"],
+        unique=False,
+        postgresql_where=sa.text("finished_version IS NOT NULL AND NOT referenced"),
     )
     op.create_table(
         "remote_log_segment_event",
@@ -242,6 +247,11 @@ def downgrade() -> None:
         "remote_log_segment_epoch_lookup",
         table_name="remote_log_segment_epoch",
         postgresql_where="referenced",
+    )
+    op.drop_index(
+        "remote_log_segment_epoch_displaced",
+        table_name="remote_log_segment_epoch",
+        postgresql_where=sa.text("finished_version IS NOT NULL AND NOT referenced"),
     )
     op.drop_table("remote_log_segment_epoch")
     op.drop_index("remote_log_segment_by_version", table_name="remote_log_segment")
