@@ -173,3 +173,23 @@ async def test_a_fetch_that_asks_for_a_session_is_served_without_one(topic: Wire
     await topic.send_fetch(0)
     response = await topic.wire.receive(ApiKey.FETCH, 12)
     assert response.session_id == 0
+
+
+async def test_a_client_that_does_not_read_is_not_answered_without_end(
+    broker: BrokerNode,
+) -> None:
+    async with KafkaWire(broker.port("PLAINTEXT")) as wire:
+        topic = await WireTopic.create(wire)
+        for _ in range(10):
+            await topic.produce(client_batch(value=bytes(900_000)))
+        for _ in range(10):
+            await topic.send_fetch(0, partition_max_bytes=9_500_000)
+        budget = broker.services.response_budget
+        await eventually(lambda: budget.used_bytes > 0)
+        held = budget.used_bytes
+        assert held < 10_000_000
+        for _ in range(10):
+            response = await wire.receive(ApiKey.FETCH, 12)
+            assert len(response.responses[0].partitions[0].records) > 9_000_000
+            assert budget.used_bytes < 10_000_000
+    await eventually(lambda: budget.used_bytes == 0)
