@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Protocol, Self
 
@@ -95,7 +96,7 @@ class RemoteLogSegmentMetadata:
             raise _invalid(
                 f"{where}: the first leader epoch starts at {offsets[0]}, not at start offset {self.start_offset}"
             )
-        if any(later <= earlier for earlier, later in zip(offsets, offsets[1:], strict=False)):
+        if any(later <= earlier for earlier, later in pairwise(offsets)):
             raise _invalid(f"{where}: leader epoch offsets {offsets} do not rise")
         if offsets[-1] > self.end_offset:
             raise _invalid(
