@@ -93,7 +93,10 @@ async def running_server(settings: MetadataSettings) -> AsyncIterator[GrpcServer
 def database_options(settings: MetadataSettings) -> DatabaseOptions:
     """The settings as the adapter takes them."""
     database = settings.database
-    return DatabaseOptions(**database.model_dump(exclude={"auto_migrate"}))
+    return DatabaseOptions(
+        dsn=database.dsn.get_secret_value(),
+        **database.model_dump(exclude={"auto_migrate", "dsn"}),
+    )
 
 
 def current_trace_id() -> str:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from aquifer_rpc.settings import Group, ServiceSettings
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt, SecretStr
 
 PREFIX: Final = "AQUIFER_METADATA_"
 
@@ -11,7 +11,7 @@ PREFIX: Final = "AQUIFER_METADATA_"
 class DatabaseSettings(Group):
     """How PostgreSQL is used."""
 
-    dsn: str = "postgresql://aquifer@127.0.0.1:5432/aquifer"
+    dsn: SecretStr = SecretStr("postgresql://aquifer@127.0.0.1:5432/aquifer")
     """Address as libpq takes it: postgresql://user:password@host:port/database?option=value."""
     pool_size: PositiveInt = 16
     """Most connections for statements; one more listens for notifications."""

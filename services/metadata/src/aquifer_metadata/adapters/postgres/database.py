@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
 import structlog
@@ -51,7 +51,7 @@ class DatabaseOptions:
         retry_after_ms: told to callers when PostgreSQL does not answer.
     """
 
-    dsn: str
+    dsn: str = field(repr=False)
     pool_size: int = 10
     pool_wait_s: float = 5.0
     connect_timeout_s: int = 3
