@@ -236,5 +236,25 @@ async def test_a_lost_lease_is_taken_again_with_a_higher_leader_epoch(
             assert await broker.stop() == 0
 
 
+async def test_a_broker_whose_id_another_one_takes_stops_serving(
+    tmp_path: Path, metadata_server: GrpcServer
+) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    endpoint = f"127.0.0.1:{metadata_server.port}"
+    one, two = (
+        write_properties(tmp_path / name / "server.properties", aquifer_metadata_endpoints=endpoint)
+        for name in ("one", "two")
+    )
+    async with running(one) as older:
+        await older.address()
+        async with running(two) as newer:
+            await newer.address()
+            async with asyncio.timeout(30):
+                await older.line_with("another broker has registered with node.id=1")
+                assert await older.process.wait() == 1
+            assert newer.process.returncode is None
+
+
 def test_the_command_is_installed() -> None:
     assert os.access(Path(sys.executable).parent / "aquifer-broker", os.X_OK)

@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 
 import structlog
 import uvloop
-from aquifer_core.errors import InvalidConfigurationError
+from aquifer_core.errors import InvalidConfigurationError, PreconditionError
 from aquifer_rpc.log_setup import configure_logging, log_unhandled
 from aquifer_rpc.settings import LogFormat, LogLevel, LogSettings, TelemetrySettings
 from aquifer_rpc.telemetry import telemetry
@@ -102,6 +102,10 @@ async def _serve(config: BrokerConfig) -> None:
         async with node:
             serving = True
             await node.stopping.wait()
+        if node.superseded:
+            raise PreconditionError(
+                f"another broker has registered with node.id={config.node_id}; give every broker its own"
+            )
     except asyncio.CancelledError:
         if not asked:
             raise

@@ -70,6 +70,8 @@ def check_plugins(config: BrokerConfig) -> Plugins | None:
 class BrokerNode:
     """A broker; an async context manager that is entered once it serves, and drained when it is left.
 
+    `stopping` is set when it has to be left, `superseded` when another process has its id.
+
     The order of leaving: no longer registered (its leadership moves), connections drained, logs closed, link closed.
     """
 
@@ -79,6 +81,7 @@ class BrokerNode:
         self.view = ClusterView()
         self.servers: dict[str, KafkaServer] = {}
         self.stopping = asyncio.Event()
+        self.superseded = False
         self._serving = asyncio.Event()
         self._metadata = metadata
         self._plugins: Plugins | None = None
@@ -136,7 +139,7 @@ class BrokerNode:
         starting.callback(services.groups.close)
         broker = self._describe(logs, tiering.broker_log_address if tiering is not None else "")
         lease = await starting.enter_async_context(
-            BrokerLease(metadata, broker, on_superseded=self.stopping.set)
+            BrokerLease(metadata, broker, on_superseded=self._superseded)
         )
         await self._await_registration(lease, partitions)
         logger.info(
@@ -165,6 +168,10 @@ class BrokerNode:
                 producer_id_expiration_ms=values["producer.id.expiration.ms"],
             ),
         )
+
+    def _superseded(self) -> None:
+        self.superseded = True
+        self.stopping.set()
 
     async def _await_registration(self, lease: BrokerLease, partitions: HostedPartitions) -> None:
         """Serves once this broker sees itself, or clients would be told of a cluster without it."""

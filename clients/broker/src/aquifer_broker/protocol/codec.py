@@ -69,7 +69,8 @@ class _FrameSink:
         self._segments: list[bytes | bytearray | memoryview] = [self._gathered]
 
     def write(self, data: bytes | memoryview | BufferChain) -> None:
-        if len(data) < _REFERENCE_FROM_BYTES and not isinstance(data, BufferChain):
+        if type(data) is bytes and len(data) < _REFERENCE_FROM_BYTES:
+            # Almost everything is a field of a few bytes.
             self._gathered += data
             return
         if isinstance(data, BufferChain):

@@ -1,9 +1,10 @@
 """Frames to handlers and answers to frames, by API key."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from kio.schema.errors import ErrorCode
 
@@ -14,6 +15,8 @@ from aquifer_broker.protocol.traffic_metrics import request_served
 from aquifer_broker.protocol.versions import SUPPORTED, ApiKey
 
 __all__ = ["Answer", "Call", "Dispatcher", "Handler"]
+
+_MANY_TOPICS: Final = 100
 
 Answer = dict[str, Any]
 """A response in the newest version's field names, see `protocol.entities`."""
@@ -78,12 +81,20 @@ class Dispatcher:
         request_served(request.api_key, time.perf_counter() - started_s)
         if answer is None:
             return None
-        buffers = encode(request.api_key, request.api_version, request.correlation_id, answer)
+        buffers = await _encoded(request, answer)
         if request.api_key is not ApiKey.FETCH:
             return Reply(buffers)
         size_bytes = sum(map(len, buffers))
         self._response_budget.hold(size_bytes)
         return Reply(buffers, lambda: self._response_budget.release(size_bytes))
+
+
+async def _encoded(request: Request, answer: Answer) -> list[bytes | bytearray | memoryview]:
+    """Encodes; a description of many topics in a thread, so that it does not hold up everybody else."""
+    arguments = (request.api_key, request.api_version, request.correlation_id, answer)
+    if request.api_key is ApiKey.METADATA and len(answer["topics"]) > _MANY_TOPICS:
+        return await asyncio.to_thread(encode, *arguments)
+    return encode(*arguments)
 
 
 def _unsupported_api_versions() -> Answer:
