@@ -42,6 +42,8 @@ class LogConfig:
     remote_storage_enable: bool = False
     remote_log_copy_disable: bool = False
     remote_log_delete_on_disable: bool = False
+    remote_log_retention_minutes: int | None = None
+    remote_log_retention_bytes: int | None = None
 
     @property
     def compact(self) -> bool:
@@ -145,6 +147,8 @@ _PARSERS: Final[Mapping[str, Callable[[str, str], Any]]] = {
     "remote.storage.enable": _boolean,
     "remote.log.copy.disable": _boolean,
     "remote.log.delete.on.disable": _boolean,
+    "remote.log.retention.minutes": _integer(1, _INT_MAX),
+    "remote.log.retention.bytes": _integer(1, _LONG_MAX),
 }
 
 # Broker properties that give the topic defaults; the first one present wins. The number is the
@@ -172,6 +176,8 @@ _SERVER_KEYS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
     "file.delete.delay.ms": (("log.segment.delete.delay.ms", 1),),
     "min.insync.replicas": (("min.insync.replicas", 1),),
     "cleanup.policy": (("log.cleanup.policy", 1),),
+    "remote.log.retention.minutes": (("remote.log.retention.minutes", 1),),
+    "remote.log.retention.bytes": (("remote.log.retention.bytes", 1),),
 }
 
 

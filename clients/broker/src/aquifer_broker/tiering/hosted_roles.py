@@ -12,23 +12,10 @@ __all__ = ["HostedRoles"]
 
 
 class HostedRoles:
-    """View of `HostedPartitions` through the eyes of tiering.
+    """View of `HostedPartitions` through the eyes of tiering."""
 
-    Args:
-        partitions: What is hosted.
-        retention_minutes, retention_bytes: `remote.log.retention.minutes` and `...bytes` of this broker; None: unset.
-    """
-
-    def __init__(
-        self,
-        partitions: HostedPartitions,
-        *,
-        retention_minutes: int | None,
-        retention_bytes: int | None,
-    ) -> None:
+    def __init__(self, partitions: HostedPartitions) -> None:
         self._partitions = partitions
-        self._retention_minutes = retention_minutes
-        self._retention_bytes = retention_bytes
 
     def roles(self) -> Iterator[PartitionRole]:
         """Every tiered partition, led or followed."""
@@ -68,6 +55,6 @@ class HostedRoles:
             local_retention_ms=config.local_retention_ms,
             local_retention_bytes=config.local_retention_bytes,
             remote_log_copy_disable=config.remote_log_copy_disable,
-            remote_log_retention_minutes=self._retention_minutes,
-            remote_log_retention_bytes=self._retention_bytes,
+            remote_log_retention_minutes=config.remote_log_retention_minutes,
+            remote_log_retention_bytes=config.remote_log_retention_bytes,
         )

@@ -130,11 +130,7 @@ class TieringComponents:
             deadline_s=_READ_DEADLINE_S,
         )
         starting.push_async_callback(reads.close)
-        roles = HostedRoles(
-            self._partitions,
-            retention_minutes=config.values["remote.log.retention.minutes"],
-            retention_bytes=config.values["remote.log.retention.bytes"],
-        )
+        roles = HostedRoles(self._partitions)
         self._server = await starting.enter_async_context(
             self._broker_log_server(BrokerLogs(roles.find, storage))
         )
