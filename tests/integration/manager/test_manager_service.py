@@ -1,6 +1,7 @@
 """The manager through gRPC, with a broker behind gRPC, over in-memory roles."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -424,3 +425,32 @@ async def test_an_upload_without_progress_is_given_up(tmp_path: Path) -> None:
         await bench.stub.RunTask(run_request(pb.TASK_TYPE_EXPIRATION))
         states = {each.state async for each in bench.metadata.list_remote_log_segments(TIP)}
         assert states == {RemoteLogSegmentState.COPY_SEGMENT_FINISHED}
+
+
+async def test_a_frozen_broker_does_not_hold_up_the_partitions_of_the_others(
+    tmp_path: Path,
+) -> None:
+    """Its tasks fail at once after the first that waited; its own are tried again and again."""
+    settings: dict[str, Any] = {
+        "thread_pool_size": 1,
+        "broker_call_timeout_ms": 200,
+        "task_retry_backoff_max_ms": 100,
+    }
+    async with manager_bench(tmp_path, **settings) as bench:
+        log = prepared_log(bench)
+        frozen = [partition("frozen", number) for number in range(50)]
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            await bench.register(2, f"127.0.0.1:{silent.getsockname()[1]}")
+            await bench.lead(*frozen, broker_id=2)
+
+            async def first_failed() -> bool:
+                state = await bench.describe(frozen[0])
+                return any(task.consecutive_failures for task in state.tasks)
+
+            await eventually(first_failed)
+            await bench.register()
+            await bench.lead(TIP)
+            await eventually(lambda: log.highest_remote_offset == 5, timeout_s=3)
+            state = await bench.describe(frozen[-1])
+            reasons = {task.last_error_reason for task in state.tasks}
+            assert reasons <= {"PEER_UNAVAILABLE", "DEADLINE_EXCEEDED", ""}

@@ -402,3 +402,16 @@ async def test_a_first_batch_larger_than_allowed_counts_whole_for_aborted_transa
     )
     found = await planned(reads, committed(0, max_bytes=1))
     assert (7, 40) in found
+
+
+async def test_planning_for_read_committed_copes_with_a_segment_deleted_meanwhile(
+    reads: Reads,
+) -> None:
+    first = await reads.put(batch(0), aborted=[aborted(0, 0, 1)])
+    await reads.service.plan(committed(0), 1.0)
+    second = await reads.put(batch(0), aborted=[aborted(0, 0, 1)])
+    await reads.delete(first)
+    assert (await reads.service.plan(committed(0), 1.0)).segment == second
+    await reads.delete(second)
+    with pytest.raises(RemoteResourceNotFoundError):
+        await reads.service.plan(committed(0), 1.0)

@@ -1,13 +1,19 @@
 """The logs of brokers over gRPC."""
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import aclosing
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from typing import TYPE_CHECKING, Final
 
 from aquifer.broker.v1 import broker_log_service_pb2 as pb
 from aquifer.broker.v1.broker_log_service_pb2_grpc import BrokerLogServiceStub
-from aquifer_core.errors import DeadlineExceededError, InternalError
+from aquifer_core.errors import (
+    DeadlineExceededError,
+    ErrorReason,
+    InternalError,
+    UnavailableError,
+)
 from aquifer_core.ids import TopicIdPartition
 from aquifer_core.leader_epoch import LeaderEpochEntry
 from aquifer_core.segment import CopyResult, RemoteLogSegmentMetadata
@@ -23,6 +29,8 @@ if TYPE_CHECKING:
     from aquifer.broker.v1.broker_log_service_pb2_grpc import BrokerLogServiceAsyncStub
 
 __all__ = ["GrpcBrokerConnections", "GrpcBrokerLogs"]
+
+_SILENCE_S: Final = 2.0
 
 
 class GrpcBrokerLogs:
@@ -41,9 +49,10 @@ class GrpcBrokerLogs:
         self._call_timeout_s = call_timeout_s
         self._copy_timeout_s = copy_timeout_s
         self._copy_stall_timeout_s = copy_stall_timeout_s
+        self._silence = _Silence()
 
     async def describe_logs(self, queries: Sequence[LogQuery]) -> list[LogDescription | None]:
-        """See `BrokerLogs`."""
+        """See `BrokerLogs`. A broker that just did not answer is not asked again for a moment (PEER_UNAVAILABLE)."""
         request = pb.DescribeLogsRequest(
             logs=[
                 pb.DescribeLog(
@@ -54,7 +63,10 @@ class GrpcBrokerLogs:
                 for query in queries
             ]
         )
-        answer = await call_unary(self._stub.DescribeLogs, request, deadline_s=self._call_timeout_s)
+        with self._silence.watched():
+            answer = await call_unary(
+                self._stub.DescribeLogs, request, deadline_s=self._call_timeout_s
+            )
         if len(answer.logs) != len(queries):
             raise InternalError(f"{len(queries)} logs were asked for, {len(answer.logs)} came")
         return [_log_from_pb(log) for log in answer.logs]
@@ -119,6 +131,42 @@ class GrpcBrokerLogs:
         )
         answer = await call_unary(self._stub.RollSegment, request, deadline_s=self._call_timeout_s)
         return answer.active_base_offset
+
+
+class _Silence:
+    """Remembers that a broker did not answer.
+
+    Every task begins by describing its log. Without this, the tasks of one frozen broker would wait for it one after the other and
+    keep the slots from the tasks of all others. After a silence one call at a time finds out whether it is over.
+    """
+
+    def __init__(self) -> None:
+        self._silent = False
+        self._until_s = 0.0
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Around a call.
+
+        Raises:
+            UnavailableError: the broker was silent a moment ago.
+        """
+        now_s = time.monotonic()
+        if self._silent:
+            if now_s < self._until_s:
+                raise UnavailableError(
+                    "the broker did not answer a moment ago",
+                    reason=ErrorReason.PEER_UNAVAILABLE,
+                    retry_after_ms=round((self._until_s - now_s) * 1000),
+                )
+            self._until_s = now_s + _SILENCE_S
+        try:
+            yield
+        except (UnavailableError, DeadlineExceededError):
+            self._silent = True
+            self._until_s = time.monotonic() + _SILENCE_S
+            raise
+        self._silent = False
 
 
 class GrpcBrokerConnections:

@@ -182,9 +182,16 @@ class FetchService:
         yield plan
 
     async def _plan(self, request: FetchRequest) -> FetchPlan:
-        plan = await self._plan_at(request, request.leader_epoch, request.fetch_offset)
+        epoch, offset = request.leader_epoch, request.fetch_offset
+        fresh = False
+        try:
+            plan = await self._plan_at(request, epoch, offset)
+        except RemoteResourceNotFoundError:
+            # An index of a segment deleted meanwhile: metadata may know another copy.
+            fresh = True
+            plan = await self._plan_at(request, epoch, offset, fresh=True)
         if plan is None or plan.segment is None:
-            raise _not_remote(request, fresh=False)
+            raise _not_remote(request, fresh=fresh)
         segment = plan.segment
         length = segment.end_offset - segment.start_offset
         if request.fetch_offset < segment.start_offset + length * _READ_AHEAD_FROM:
@@ -226,7 +233,7 @@ class FetchService:
         epoch = request.epochs().epoch_for_offset(offset)
         if epoch is None:
             return None
-        return await self._lookup.find(request.topic_id_partition, epoch, offset)
+        return await self._lookup.hint(request.topic_id_partition, epoch, offset)
 
     async def _is_hole(self, request: FetchRequest, plan: FetchPlan) -> bool:
         """Tells "no batch is left in the segment" from "the first batch is larger than allowed"."""

@@ -82,9 +82,11 @@ def copy_lag(segments: Sequence[RolledSegment], highest_remote_offset: int, now_
     )
 
 
-def lag_of(work: PartitionWork, now_ms: int) -> CopyLag:
-    """The lag of a partition, from what was last heard of its log."""
-    if work.observed is None:
+def lag_of(partition: RegisteredPartition, now_ms: int) -> CopyLag:
+    """The lag of a partition, from what was last heard of its log; none where nothing is to be copied (KIP-950)."""
+    work, config = partition.work, partition.config
+    copies = config.remote_storage_enable and not config.remote_log_copy_disable
+    if work.observed is None or not copies:
         return CopyLag()
     return copy_lag(work.observed.segments, _highest_remote_offset(work), now_ms)
 
@@ -106,7 +108,7 @@ def view_of(
         highest_remote_offset=_highest_remote_offset(work),
         last_stable_offset=_or_unknown(log, "last_stable_offset"),
         log_end_offset=_or_unknown(log, "log_end_offset"),
-        lag=lag_of(work, now_ms),
+        lag=lag_of(partition, now_ms),
         copied_segments=work.copied_segments,
         copied_bytes=work.copied_bytes,
         deleted_segments=work.deleted_segments,

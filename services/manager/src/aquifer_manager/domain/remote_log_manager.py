@@ -184,7 +184,7 @@ class RemoteLogManager:
         for partition in self._registry.partitions():
             if partition.leader_broker_id is not None:
                 topic = partition.topic_id_partition.topic
-                found[topic] = found.get(topic, CopyLag()) + lag_of(partition.work, now_ms)
+                found[topic] = found.get(topic, CopyLag()) + lag_of(partition, now_ms)
         return found
 
     def task_states(self) -> list[TaskState]:

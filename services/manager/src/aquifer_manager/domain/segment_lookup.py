@@ -22,7 +22,7 @@ class _Found:
 
 
 class SegmentLookup:
-    """Look-ups by (leader epoch, offset). Found segments are remembered for a short time, absent ones never.
+    """Look-ups by (leader epoch, offset). Found segments are remembered for a short time, absent ones never, hints apart.
 
     A segment may be deleted while it is remembered: a reader that does not find its objects asks again with `fresh`.
     """
@@ -40,6 +40,7 @@ class SegmentLookup:
         self._ttl_s = ttl_s
         self._max_entries = max_entries
         self._found: OrderedDict[tuple[TopicIdPartition, int], list[_Found]] = OrderedDict()
+        self._absent_until_s: dict[tuple[TopicIdPartition, int, int], float] = {}
 
     async def find(
         self, tip: TopicIdPartition, leader_epoch: int, offset: int, *, fresh: bool = False
@@ -56,10 +57,24 @@ class SegmentLookup:
             return known
         segment = await self._metadata.remote_log_segment_metadata(tip, leader_epoch, offset)
         if segment is None:
-            self._found.pop((tip, leader_epoch), None)
+            self._forget(tip, leader_epoch, offset)
             return None
         self._remember(tip, leader_epoch, segment)
         return segment
+
+    async def hint(
+        self, tip: TopicIdPartition, leader_epoch: int, offset: int
+    ) -> RemoteLogSegmentMetadata | None:
+        """As `find`, but absence is remembered as well: for read-ahead, where a late answer does no harm."""
+        key = (tip, leader_epoch, offset)
+        if self._clock.monotonic_s() < self._absent_until_s.get(key, 0.0):
+            return None
+        found = await self.find(tip, leader_epoch, offset)
+        if found is None:
+            if len(self._absent_until_s) >= self._max_entries:
+                self._absent_until_s.clear()
+            self._absent_until_s[key] = self._clock.monotonic_s() + self._ttl_s
+        return found
 
     def _remembered(
         self, tip: TopicIdPartition, leader_epoch: int, offset: int
@@ -69,6 +84,17 @@ class SegmentLookup:
             if found.first_offset <= offset <= found.last_offset and now_s < found.until_s:
                 return found.segment
         return None
+
+    def _forget(self, tip: TopicIdPartition, leader_epoch: int, offset: int) -> None:
+        kept = [
+            found
+            for found in self._found.get((tip, leader_epoch), ())
+            if not found.first_offset <= offset <= found.last_offset
+        ]
+        if kept:
+            self._found[tip, leader_epoch] = kept
+        else:
+            self._found.pop((tip, leader_epoch), None)
 
     def _remember(
         self, tip: TopicIdPartition, leader_epoch: int, segment: RemoteLogSegmentMetadata
