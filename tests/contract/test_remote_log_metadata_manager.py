@@ -15,7 +15,7 @@ from aquifer_metadata.adapters.postgres.database import Database
 from aquifer_metadata.adapters.postgres.remote_log_metadata_manager import (
     SqlRemoteLogMetadataManager,
 )
-from aquifer_metadata.remote_log_metadata_servicer import RemoteLogMetadataServicer
+from aquifer_metadata.servicer.remote_log_metadata_servicer import RemoteLogMetadataServicer
 from aquifer_rpc.server import GrpcServer
 from aquifer_rpc.settings import GrpcServerSettings
 from contract.remote_log_metadata_manager import RemoteLogMetadataManagerContract

@@ -30,10 +30,13 @@ from aquifer_metadata.adapters.postgres.remote_log_metadata_manager import (
 )
 from aquifer_metadata.adapters.postgres.schema import check_schema, migrate
 from aquifer_metadata.adapters.postgres.tracing import trace_statements
-from aquifer_metadata.cluster_metadata_servicer import ClusterMetadataServicer, ClusterStores
 from aquifer_metadata.domain.lease_expiry import LeaseWatchman
 from aquifer_metadata.domain.ports import BrokerStore
-from aquifer_metadata.remote_log_metadata_servicer import RemoteLogMetadataServicer
+from aquifer_metadata.servicer.cluster_metadata_servicer import (
+    ClusterMetadataServicer,
+    ClusterStores,
+)
+from aquifer_metadata.servicer.remote_log_metadata_servicer import RemoteLogMetadataServicer
 from aquifer_metadata.settings import MetadataSettings
 
 logger = structlog.get_logger(__name__)

@@ -9,10 +9,10 @@ from aquifer.metadata.v1 import cluster_metadata_service_pb2 as pb
 from aquifer.metadata.v1.cluster_metadata_service_pb2_grpc import ClusterMetadataServiceServicer
 from aquifer_rpc.convert import uuid_from_pb
 
-from aquifer_metadata import cluster_convert as convert
 from aquifer_metadata.domain import ports
 from aquifer_metadata.domain.cluster import TopicPartition
 from aquifer_metadata.domain.producer_ids import check_block_size
+from aquifer_metadata.servicer import cluster_convert as convert
 
 # In quotes: the class is generic in its stub only.
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"

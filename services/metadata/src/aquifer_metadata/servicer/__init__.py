@@ -1,0 +1,1 @@
+"""The gRPC side: converts, calls the domain's ports, converts back."""
