@@ -1,0 +1,142 @@
+"""The metadata service as a process: migrates, serves, traces down to SQL, drains, and dies without consequences."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import builders
+import pytest
+from aquifer_client import GrpcRemoteLogMetadataManager
+from aquifer_metadata.adapters.postgres.database import Database, DatabaseOptions
+from aquifer_metadata.adapters.postgres.schema import check_schema
+from aquifer_rpc.health_check import check
+from aquifer_standalone.ports import hold_port
+from contract.remote_log_metadata_manager import brought_to, found, listed
+from fixtures.otlp import OtlpCollector, SpanNode
+from fixtures.polling import eventually
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A running process and a client of it."""
+
+    process: asyncio.subprocess.Process
+    client: GrpcRemoteLogMetadataManager
+
+
+async def process(*arguments: str, **settings: str) -> asyncio.subprocess.Process:
+    """Starts the command; settings are variables without their prefix."""
+    environment = {f"AQUIFER_METADATA_{name}": value for name, value in settings.items()}
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "aquifer_metadata",
+        *arguments,
+        env=dict(os.environ) | environment,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+@asynccontextmanager
+async def running(dsn: str, **settings: str) -> AsyncIterator[Service]:
+    with hold_port() as port:
+        address = f"127.0.0.1:{port.number}"
+    started = await process(DATABASE__DSN=dsn, GRPC__LISTEN=address, **settings)
+    client = GrpcRemoteLogMetadataManager()
+    await client.configure({"endpoints": address})
+
+    async def ready() -> bool:
+        return await check(address, deadline_s=1) is None
+
+    try:
+        await eventually(ready, timeout_s=30)
+        yield Service(started, client)
+    finally:
+        await client.close()
+        if started.returncode is None:
+            started.kill()
+        await started.communicate()
+
+
+async def test_migrate_brings_the_schema_up_to_date_and_ends(database_dsn: str) -> None:
+    for _ in range(2):
+        command = await process("migrate", DATABASE__DSN=database_dsn)
+        await command.communicate()
+        assert command.returncode == 0
+    async with Database(DatabaseOptions(dsn=database_dsn)) as database:
+        await check_schema(database)
+
+
+async def test_without_automatic_migration_an_old_schema_ends_the_start(database_dsn: str) -> None:
+    command = await process(DATABASE__DSN=database_dsn, DATABASE__AUTO_MIGRATE="false")
+    _, errors = await command.communicate()
+    assert command.returncode == 1
+    assert b"aquifer-metadata migrate" in errors
+
+
+async def test_a_misspelt_setting_ends_the_start_and_the_password_is_not_shown(
+    database_dsn: str,
+) -> None:
+    command = await process(DATABASE__DSN=database_dsn, DATABASE__POOL_SZE="3")
+    _, errors = await command.communicate()
+    assert command.returncode == 2
+    assert b"did you mean AQUIFER_METADATA_DATABASE__POOL_SIZE?" in errors
+    command = await process(DATABASE__DSN="postgresql://u:hunter2@127.0.0.1:1/x")
+    _, errors = await command.communicate()
+    assert command.returncode == 1
+    assert b"hunter2" not in errors
+
+
+async def test_statements_are_spans_of_their_rpc_and_history_names_the_trace(
+    metadata_dsn: str, otlp_collector: OtlpCollector
+) -> None:
+    settings = {"TELEMETRY__OTLP_ENDPOINT": otlp_collector.endpoint}
+    async with running(metadata_dsn, **settings) as service:
+        metadata = await brought_to(
+            service.client, builders.remote_segment(builders.topic_id_partition(), 0, 9)
+        )
+        history = await service.client.segment_history(metadata.segment_id)
+
+        def is_the_addition(root: SpanNode) -> bool:
+            return root.span.trace_id == history[0].trace_id and root.span.kind == "SERVER"
+
+        root = await otlp_collector.wait_for_tree(is_the_addition)
+    assert root.span.name.endswith("RemoteLogMetadataService/AddRemoteLogSegmentMetadata")
+    statements = [child.span for child in root.children]
+    assert {span.kind for span in statements} == {"CLIENT"}
+    assert {span.attributes["db.system.name"] for span in statements} == {"postgresql"}
+    assert any("remote_log_segment" in span.attributes["db.query.text"] for span in statements)
+    assert not any(str(metadata.end_offset) == span.name for span in statements)
+
+
+async def test_a_killed_service_leaves_nothing_behind_that_a_new_one_does_not_know(
+    metadata_dsn: str,
+) -> None:
+    """T38: no state outside of PostgreSQL, ready at once."""
+    partition = builders.topic_id_partition()
+    async with running(metadata_dsn) as service:
+        segment = await brought_to(service.client, builders.remote_segment(partition, 0, 9))
+        service.process.kill()
+        await service.process.wait()
+    async with running(metadata_dsn) as service:
+        assert await found(service.client, partition, 0, 5) == segment.segment_id
+        assert await listed(service.client, partition) == [segment]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_drains_and_ends_the_process_though_watches_are_open(
+    metadata_dsn: str, number: signal.Signals
+) -> None:
+    async with running(metadata_dsn) as service:
+        partition = builders.topic_id_partition()
+        await brought_to(service.client, builders.remote_segment(partition, 0, 9))
+        watch = service.client.watch_partition(partition)
+        assert (await anext(watch)).version > 0
+        service.process.send_signal(number)
+        async with asyncio.timeout(15):
+            assert await service.process.wait() == 0
+        await watch.aclose()  # type: ignore[attr-defined]
