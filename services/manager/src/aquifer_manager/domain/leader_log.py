@@ -67,8 +67,9 @@ class LeaderLogs:
             StaleLeaderEpochError: metadata knows a higher epoch; the partition's tasks are stopped.
         """
         work = assignment.work
-        if not work.announced or work.copied_offset is None:
-            await self._begin(assignment)
+        async with work.beginning:
+            if not work.announced or work.copied_offset is None:
+                await self._begin(assignment)
         copied = -1 if work.copied_offset is None else work.copied_offset
         log = await self.describe(
             assignment, segments_from_offset=copied + 1, max_segments=max_segments

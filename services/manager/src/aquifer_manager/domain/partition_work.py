@@ -1,5 +1,6 @@
 """What the manager remembers of a partition that it works for. All of it can be derived again from metadata."""
 
+import asyncio
 from dataclasses import dataclass, field
 
 from aquifer_core.ids import KafkaUuid, TopicIdPartition
@@ -24,6 +25,7 @@ class PartitionWork:
     """Mutable memory of one partition; survives changes of leadership, but not of the process.
 
     Attributes:
+        beginning: held while a task finds out what follows for a new leader epoch.
         leader_epoch: the epoch that the following five are valid for.
         announced: metadata knows this leader epoch, so older leaders are fenced.
         copied_offset: highest remote offset of the lineage; -1: nothing; None: not looked up yet.
@@ -36,6 +38,7 @@ class PartitionWork:
     """
 
     topic_id_partition: TopicIdPartition
+    beginning: asyncio.Lock = field(default_factory=asyncio.Lock)
     leader_epoch: int = -1
     announced: bool = False
     copied_offset: int | None = None
