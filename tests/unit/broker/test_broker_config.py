@@ -1,9 +1,9 @@
 """What `server.properties` may say, and how it is told when it may not."""
 
 import pytest
-from aquifer_broker.app import check_plugins
 from aquifer_broker.config.broker_config import BrokerConfig
 from aquifer_broker.config.broker_keys import BROKER_DEFINITIONS
+from aquifer_broker.config.plugins import check_plugins
 from aquifer_broker.config.topic_config import TOPIC_DEFINITIONS
 from aquifer_core.errors import InvalidConfigurationError
 

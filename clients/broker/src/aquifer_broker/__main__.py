@@ -16,8 +16,9 @@ from aquifer_rpc.log_setup import configure_logging, log_unhandled
 from aquifer_rpc.settings import LogFormat, LogLevel, LogSettings, TelemetrySettings
 from aquifer_rpc.telemetry import telemetry
 
-from aquifer_broker.app import BrokerNode, check_plugins
+from aquifer_broker.app import BrokerNode
 from aquifer_broker.config.broker_config import BrokerConfig
+from aquifer_broker.config.plugins import check_plugins
 from aquifer_broker.config.properties import load_properties, parse_override
 
 __all__ = ["main"]

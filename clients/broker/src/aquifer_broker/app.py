@@ -2,16 +2,13 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Final
 
 import structlog
 from aquifer_core.clock import SystemClock
 from aquifer_core.errors import InvalidConfigurationError
 from aquifer_core.ids import KafkaUuid
-from aquifer_core.ports import RemoteLogMetadataManager, RemoteStorageManager
 from aquifer_rpc.channel import connect
 from aquifer_rpc.supervised import SupervisedLoop
 
@@ -22,8 +19,7 @@ from aquifer_broker.cluster.ports import ClusterMetadata
 from aquifer_broker.cluster.view import BrokerInfo, ClusterChange, ClusterView, Endpoint
 from aquifer_broker.config.broker_config import BrokerConfig
 from aquifer_broker.config.listeners import Listener
-from aquifer_broker.config.plugins import load_role
-from aquifer_broker.config.remote_keys import TOPIC_BASED_METADATA_MANAGER
+from aquifer_broker.config.plugins import Plugins, check_plugins
 from aquifer_broker.coordination.group_coordinator import GroupCoordinator
 from aquifer_broker.coordination.group_values import GroupSettings
 from aquifer_broker.coordination.offset_cleanup import OffsetCleanup
@@ -33,38 +29,18 @@ from aquifer_broker.handlers.services import BrokerServices
 from aquifer_broker.log.log_maintenance import LogManagerSettings
 from aquifer_broker.log.log_manager import LogManager
 from aquifer_broker.protocol.budget import RequestBudget, ResponseBudget
+from aquifer_broker.protocol.client import Client, Reply
 from aquifer_broker.protocol.dispatch import Dispatcher
-from aquifer_broker.protocol.server import Client, KafkaServer, Reply
+from aquifer_broker.protocol.server import KafkaServer
+from aquifer_broker.protocol.tls import server_tls_context
 from aquifer_broker.tiering.tiering import TieringComponents
 
-__all__ = ["BrokerNode", "check_plugins"]
+__all__ = ["BrokerNode"]
 
 logger = structlog.get_logger(__name__)
 
 _REAPER_INTERVAL_S: Final = 10.0
 _REGISTRATION_WAIT_S: Final = 10.0
-
-
-Plugins = tuple[type[RemoteStorageManager], type[RemoteLogMetadataManager]]
-
-
-def check_plugins(config: BrokerConfig) -> Plugins | None:
-    """The plugin classes; None: remote storage is disabled, and nothing was imported (SR-1).
-
-    Raises:
-        InvalidConfigurationError: one is missing, cannot be imported or has another type (SR-2).
-    """
-    if not config.remote_storage_enabled:
-        return None
-    storage_key = "remote.log.storage.manager.class.name"
-    metadata_key = "remote.log.metadata.manager.class.name"
-    storage = load_role(storage_key, config.values[storage_key], RemoteStorageManager)  # type: ignore[type-abstract]
-    metadata = load_role(
-        metadata_key,
-        config.values[metadata_key] or TOPIC_BASED_METADATA_MANAGER,
-        RemoteLogMetadataManager,  # type: ignore[type-abstract]
-    )
-    return storage, metadata
 
 
 class BrokerNode:
@@ -318,30 +294,4 @@ class BrokerNode:
     def _ssl_context(self, listener: Listener) -> ssl.SSLContext | None:
         if self.config.security_protocols[listener.name] != "SSL":
             return None
-        return _server_context(self.config.values.get)
-
-
-def _server_context(value: Callable[[str], str | None]) -> ssl.SSLContext:
-    keystore = value("ssl.keystore.location")
-    if keystore is None:
-        raise InvalidConfigurationError(
-            "ssl.keystore.location is missing: an SSL listener needs a PEM file with its key and certificates",
-            metadata={"key": "ssl.keystore.location", "value": ""},
-        )
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(Path(keystore), password=value("ssl.key.password"))
-        truststore = value("ssl.truststore.location")
-        if truststore is not None:
-            context.load_verify_locations(truststore)
-    except (OSError, ssl.SSLError) as error:
-        raise InvalidConfigurationError(
-            f"the files of the SSL listener cannot be used: {error}"
-        ) from error
-    modes = {
-        "none": ssl.CERT_NONE,
-        "requested": ssl.CERT_OPTIONAL,
-        "required": ssl.CERT_REQUIRED,
-    }
-    context.verify_mode = modes[value("ssl.client.auth") or "none"]
-    return context
+        return server_tls_context(self.config.values.get)

@@ -52,7 +52,9 @@ class ClusterWatch:
         await self._running.aclose()
 
     async def _follow(self) -> None:
-        """Follows one stream for a while; a round that ends well counts as a success, and the next resumes there."""
+        """Follows one stream for a while. A round that ends well counts as a success, and the next resumes there; after a
+        failure the first message ends it, so that the recovery shows.
+        """
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + _ROUND_S
         # Every implementation is an async generator, which has to be closed in time.
@@ -60,7 +62,7 @@ class ClusterWatch:
         async with aclosing(stream), asyncio.timeout(_SILENCE_S) as silence:
             async for update in stream:
                 self._view.apply(update)
-                if loop.time() >= ends_s:
+                if loop.time() >= ends_s or self.loop.failures_in_a_row:
                     return
                 silence.reschedule(loop.time() + _SILENCE_S)
 

@@ -4,10 +4,35 @@ import importlib
 from typing import TypeVar
 
 from aquifer_core.errors import InvalidConfigurationError
+from aquifer_core.ports import RemoteLogMetadataManager, RemoteStorageManager
 
-__all__ = ["load_role"]
+from aquifer_broker.config.broker_config import BrokerConfig
+from aquifer_broker.config.remote_keys import TOPIC_BASED_METADATA_MANAGER
+
+__all__ = ["Plugins", "check_plugins", "load_role"]
 
 Role = TypeVar("Role")
+
+Plugins = tuple[type[RemoteStorageManager], type[RemoteLogMetadataManager]]
+
+
+def check_plugins(config: BrokerConfig) -> Plugins | None:
+    """The plugin classes; None: remote storage is disabled, and nothing was imported (SR-1).
+
+    Raises:
+        InvalidConfigurationError: one is missing, cannot be imported or has another type (SR-2).
+    """
+    if not config.remote_storage_enabled:
+        return None
+    storage_key = "remote.log.storage.manager.class.name"
+    metadata_key = "remote.log.metadata.manager.class.name"
+    storage = load_role(storage_key, config.values[storage_key], RemoteStorageManager)  # type: ignore[type-abstract]
+    metadata = load_role(
+        metadata_key,
+        config.values[metadata_key] or TOPIC_BASED_METADATA_MANAGER,
+        RemoteLogMetadataManager,  # type: ignore[type-abstract]
+    )
+    return storage, metadata
 
 
 def load_role(key: str, path: str | None, role: type[Role]) -> type[Role]:

@@ -12,9 +12,9 @@ from aquifer_broker.handlers.fetch_read import FetchPass, FetchTarget, Partition
 from aquifer_broker.handlers.fetch_remote import read_remote
 from aquifer_broker.handlers.services import BrokerServices, topic_key
 from aquifer_broker.log.log_values import FetchIsolation
+from aquifer_broker.protocol.client import Client
 from aquifer_broker.protocol.dispatch import Answer, Call
 from aquifer_broker.protocol.entities import millis
-from aquifer_broker.protocol.server import Client
 from aquifer_broker.protocol.traffic_metrics import fetched
 
 __all__ = ["FetchHandler"]

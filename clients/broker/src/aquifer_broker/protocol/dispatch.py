@@ -9,8 +9,8 @@ from typing import Any, Final, Protocol
 from kio.schema.errors import ErrorCode
 
 from aquifer_broker.protocol.budget import ResponseBudget
+from aquifer_broker.protocol.client import Client, Reply
 from aquifer_broker.protocol.codec import Request, UnsupportedVersionError, decode, encode
-from aquifer_broker.protocol.server import Client, Reply
 from aquifer_broker.protocol.traffic_metrics import request_served
 from aquifer_broker.protocol.versions import SUPPORTED, ApiKey
 

@@ -2,67 +2,24 @@
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, Protocol, Self, cast
 
 import structlog
 from aquifer_core.errors import AquiferError
 
 from aquifer_broker.protocol.budget import RequestBudget
+from aquifer_broker.protocol.client import Client, Reply
 from aquifer_broker.protocol.connection import ConnectionState
 from aquifer_broker.protocol.framing import FrameTooLargeError
 from aquifer_broker.protocol.traffic_metrics import connections_changed
 
-__all__ = ["Client", "Dispatch", "KafkaServer", "Reply"]
+__all__ = ["Dispatch", "KafkaServer"]
 
 logger = structlog.get_logger(__name__)
 
 _WRITE_HIGH_WATER_BYTES: Final = 1024 * 1024
-
-
-class Client:
-    """Who is at the other end of a connection.
-
-    Attributes:
-        gone: the connection ended; nobody waits for the answer.
-        hurried: a long poll should be answered now, because the client is gone or the broker stops.
-    """
-
-    __slots__ = ("_on_hurry", "gone", "host", "hurried", "listener", "port")
-
-    def __init__(self, *, host: str, port: int, listener: str) -> None:
-        self.host = host
-        self.port = port
-        self.listener = listener
-        self.gone = False
-        self.hurried = False
-        self._on_hurry: set[Callable[[], None]] = set()
-
-    def watch(self, on_hurry: Callable[[], None]) -> Callable[[], None]:
-        """Calls back when a long poll need not go on; returns the undo."""
-        self._on_hurry.add(on_hurry)
-        return lambda: self._on_hurry.discard(on_hurry)
-
-    def hurry(self) -> None:
-        """Ends long polls."""
-        self.hurried = True
-        for on_hurry in tuple(self._on_hurry):
-            on_hurry()
-
-    def leave(self) -> None:
-        """The connection ended."""
-        self.gone = True
-        self.hurry()
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """Buffers to send in order; `sent` is called once they left, also when the connection broke."""
-
-    buffers: list[bytes | bytearray | memoryview]
-    sent: Callable[[], None] | None = None
 
 
 class Dispatch(Protocol):
