@@ -161,6 +161,7 @@ class S3ObjectStore:
     async def close(self) -> None:
         """Release threads and connections."""
         self._threads.close()
+        self._client.close()
 
     async def request(
         self,

@@ -75,6 +75,10 @@ class S3Client(Minio):
         )
         self.bucket = options.bucket
 
+    def close(self) -> None:
+        """Close idle connections; those in use are closed when their requests end."""
+        self._http.clear()
+
     def put(self, key: str, data: Buffer) -> None:
         """Write an object."""
         self._put_object(self.bucket, key, _body(data), {"Content-Type": _CONTENT_TYPE})
