@@ -19,6 +19,8 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from aquifer_metadata.adapters.postgres.idle_connections import ping_idle_connections
+
 logger = structlog.get_logger(__name__)
 
 T = TypeVar("T")
@@ -77,11 +79,11 @@ class Database:
             pool_size=options.pool_size,
             max_overflow=0,
             pool_timeout=options.pool_wait_s,
-            pool_pre_ping=True,
             pool_use_lifo=True,
             hide_parameters=True,
             connect_args=connect_arguments(options),
         )
+        ping_idle_connections(self.engine.sync_engine)
         self._autocommit = self.engine.execution_options(isolation_level="AUTOCOMMIT")
         self._repeatable_read = self.engine.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True

@@ -32,19 +32,19 @@ def _begin(  # noqa: PLR0917 - the event's signature
     executemany: bool,
 ) -> None:
     operation = statement.split(None, 1)[0].upper() if statement.strip() else "SQL"
-    span = _TRACER.start_span(
-        f"{operation} {connection.engine.url.database}",
-        kind=SpanKind.CLIENT,
-        attributes={
-            "db.system.name": "postgresql",
-            "db.namespace": connection.engine.url.database or "",
-            "db.operation.name": operation,
-            "db.query.text": statement[:_MAX_STATEMENT_CHARS],
-            "server.address": connection.engine.url.host or "",
-        },
-    )
-    if executemany:
-        span.set_attribute("db.operation.batch.size", len(parameters))
+    database = connection.engine.url.database or ""
+    span = _TRACER.start_span(f"{operation} {database}", kind=SpanKind.CLIENT)
+    if span.is_recording():
+        span.set_attributes(
+            {
+                "db.system.name": "postgresql",
+                "db.namespace": database,
+                "db.operation.name": operation,
+                "db.operation.batch.size": len(parameters) if executemany else 1,
+                "db.query.text": statement[:_MAX_STATEMENT_CHARS],
+                "server.address": connection.engine.url.host or "",
+            }
+        )
     connection.info[_SPAN] = span
 
 
