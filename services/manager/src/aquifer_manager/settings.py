@@ -12,6 +12,11 @@ ENV_PREFIX = "AQUIFER_MANAGER_"
 
 _INT32_MAX = 2**31 - 1
 
+_GRPC_STORAGE = "aquifer_client.GrpcRemoteStorageManager"
+_GRPC_METADATA = "aquifer_client.GrpcRemoteLogMetadataManager"
+# Reads and tasks have their own back-off, and a reader is to be told what failed before its time is up.
+_FEW_ATTEMPTS = {"max.attempts": "2"}
+
 
 class RoleSettings(Group):
     """Which implementation of a role is used, and its properties."""
@@ -25,16 +30,19 @@ class RoleSettings(Group):
 
     def configs(self) -> dict[str, str]:
         """What `configure` gets."""
-        given = {"endpoints": self.endpoints} if self.endpoints else {}
+        ours = self.class_name in (_GRPC_STORAGE, _GRPC_METADATA)
+        given = dict(_FEW_ATTEMPTS) if ours else {}
+        if self.endpoints:
+            given["endpoints"] = self.endpoints
         return given | self.properties
 
 
 class ManagerSettings(ServiceSettings):
     """Settings of the manager service."""
 
-    storage: RoleSettings = RoleSettings(class_name="aquifer_client.GrpcRemoteStorageManager")
+    storage: RoleSettings = RoleSettings(class_name=_GRPC_STORAGE)
     """`remote.log.storage.manager.class.name` and `remote.log.storage.*`."""
-    metadata: RoleSettings = RoleSettings(class_name="aquifer_client.GrpcRemoteLogMetadataManager")
+    metadata: RoleSettings = RoleSettings(class_name=_GRPC_METADATA)
     """`remote.log.metadata.manager.class.name` and `remote.log.metadata.*`."""
     broker_client: GrpcClientSettings = GrpcClientSettings(max_attempts=2)
     """How brokers' BrokerLogService is called."""
