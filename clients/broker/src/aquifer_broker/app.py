@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from contextlib import AsyncExitStack
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 from aquifer_core.clock import SystemClock
@@ -33,7 +33,9 @@ from aquifer_broker.protocol.client import Client, Reply
 from aquifer_broker.protocol.dispatch import Dispatcher
 from aquifer_broker.protocol.server import KafkaServer
 from aquifer_broker.protocol.tls import server_tls_context
-from aquifer_broker.tiering.tiering import TieringComponents
+
+if TYPE_CHECKING:
+    from aquifer_broker.tiering.tiering import TieringComponents
 
 __all__ = ["BrokerNode"]
 
@@ -163,10 +165,12 @@ class BrokerNode:
 
     async def _tiering(
         self, starting: AsyncExitStack, logs: LogManager, partitions: HostedPartitions
-    ) -> TieringComponents | None:
-        """Everything of tiering; None when it is disabled (SR-1)."""
+    ) -> "TieringComponents | None":
+        """Everything of tiering; None when it is disabled, and then nothing of it is even imported (SR-1)."""
         if self._plugins is None:
             return None
+        from aquifer_broker.tiering.tiering import TieringComponents  # noqa: PLC0415
+
         return await starting.enter_async_context(
             TieringComponents(
                 config=self.config,
