@@ -12,6 +12,7 @@ from typing import Final, NoReturn
 import structlog
 import uvloop
 from aquifer_core.errors import InvalidConfigurationError, PreconditionError
+from aquifer_rpc.allocator import keep_freed_memory
 from aquifer_rpc.log_setup import configure_logging, log_unhandled
 from aquifer_rpc.settings import LogFormat, LogLevel, LogSettings, TelemetrySettings
 from aquifer_rpc.telemetry import telemetry
@@ -32,6 +33,7 @@ _EXIT_CONFIGURATION: Final = 2
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs a broker node; exit code 0 after a clean stop, 2 with one line for a refused configuration, 1 otherwise."""
     arguments = _parser().parse_args(argv)
+    keep_freed_memory()
     try:
         config = _load(arguments.properties, arguments.override)
         check_plugins(config)

@@ -7,7 +7,7 @@ from aquifer_core.errors import InvalidConfigurationError
 from aquifer_core.ports import RemoteLogMetadataManager, RemoteStorageManager
 
 from aquifer_broker.config.broker_config import BrokerConfig
-from aquifer_broker.config.remote_keys import TOPIC_BASED_METADATA_MANAGER
+from aquifer_broker.config.remote_keys import GRPC_METADATA_MANAGER
 
 __all__ = ["Plugins", "check_plugins", "load_role"]
 
@@ -27,11 +27,13 @@ def check_plugins(config: BrokerConfig) -> Plugins | None:
     storage_key = "remote.log.storage.manager.class.name"
     metadata_key = "remote.log.metadata.manager.class.name"
     storage = load_role(storage_key, config.values[storage_key], RemoteStorageManager)  # type: ignore[type-abstract]
-    metadata = load_role(
-        metadata_key,
-        config.values[metadata_key] or TOPIC_BASED_METADATA_MANAGER,
-        RemoteLogMetadataManager,  # type: ignore[type-abstract]
-    )
+    if config.values[metadata_key] is None:
+        raise InvalidConfigurationError(
+            f"{metadata_key} is missing: the topic-based manager, its default, is not part of this"
+            f" version; give {GRPC_METADATA_MANAGER}",
+            metadata={"key": metadata_key, "value": ""},
+        )
+    metadata = load_role(metadata_key, config.values[metadata_key], RemoteLogMetadataManager)  # type: ignore[type-abstract]
     return storage, metadata
 
 

@@ -13,19 +13,17 @@ from aquifer_broker.config.definitions import (
 )
 
 __all__ = [
+    "GRPC_METADATA_MANAGER",
     "METADATA_PREFIX",
     "REMOTE_DEFINITIONS",
     "STORAGE_PREFIX",
-    "TOPIC_BASED_METADATA_MANAGER",
 ]
 
 STORAGE_PREFIX: Final = "remote.log.storage."
 METADATA_PREFIX: Final = "remote.log.metadata."
 
-TOPIC_BASED_METADATA_MANAGER: Final = (
-    "aquifer_metadata.topic_based.TopicBasedRemoteLogMetadataManager"
-)
-"""What an unset `remote.log.metadata.manager.class.name` means (SR-3)."""
+GRPC_METADATA_MANAGER: Final = "aquifer_client.GrpcRemoteLogMetadataManager"
+"""The RemoteLogMetadataManager that shipped configurations name (SR-3)."""
 
 _B, _S, _I, _L, _CLASS = (
     ConfigType.BOOLEAN,
@@ -55,7 +53,7 @@ REMOTE_DEFINITIONS: Final = (
         "remote.log.metadata.manager.class.name",
         _CLASS,
         None,
-        f"Dotted path of the RemoteLogMetadataManager (SR-3); unset: {TOPIC_BASED_METADATA_MANAGER}.",
+        f"Dotted path of the RemoteLogMetadataManager (SR-3), for example {GRPC_METADATA_MANAGER}.",
         validator=not_empty,
     ),
     define(
