@@ -17,7 +17,13 @@ _RANGES = (
     "unnest(CAST(:epochs AS int[]), CAST(:epoch_starts AS bigint[]), CAST(:epoch_ends AS bigint[]))"
 )
 
-_DISPLACE_COVERED = text(f"""
+_RAISE_HIGHEST_AND_DISPLACE = text(f"""
+WITH raised AS (
+  INSERT INTO remote_log_epoch AS h (topic_id, partition, leader_epoch, highest_offset)
+  SELECT :topic_id, :partition, r.leader_epoch, r.end_offset
+  FROM {_RANGES} AS r (leader_epoch, start_offset, end_offset)
+  ON CONFLICT (topic_id, partition, leader_epoch)
+  DO UPDATE SET highest_offset = greatest(h.highest_offset, excluded.highest_offset))
 UPDATE remote_log_segment_epoch e SET referenced = false
 FROM {_RANGES} AS r (leader_epoch, start_offset, end_offset)
 WHERE e.topic_id = :topic_id AND e.partition = :partition AND e.leader_epoch = r.leader_epoch
@@ -34,14 +40,6 @@ SET finished_version = :version, referenced = NOT coalesce((
 FROM {_RANGES} AS r (leader_epoch, start_offset, end_offset)
 WHERE e.topic_id = :topic_id AND e.partition = :partition AND e.leader_epoch = r.leader_epoch
   AND e.segment_id = :segment_id
-""")
-
-_RAISE_HIGHEST = text(f"""
-INSERT INTO remote_log_epoch AS h (topic_id, partition, leader_epoch, highest_offset)
-SELECT :topic_id, :partition, r.leader_epoch, r.end_offset
-FROM {_RANGES} AS r (leader_epoch, start_offset, end_offset)
-ON CONFLICT (topic_id, partition, leader_epoch)
-DO UPDATE SET highest_offset = greatest(h.highest_offset, excluded.highest_offset)
 """)
 
 _UNREFERENCE = text(f"""
@@ -82,8 +80,7 @@ async def reference(connection: AsyncConnection, values: Mapping[str, Any]) -> N
     Args:
         values: of `segment_values`, with `version`, the partition's version of this change.
     """
-    await connection.execute(_RAISE_HIGHEST, values)
-    await connection.execute(_DISPLACE_COVERED, values)
+    await connection.execute(_RAISE_HIGHEST_AND_DISPLACE, values)
     await connection.execute(_REFERENCE, values)
 
 

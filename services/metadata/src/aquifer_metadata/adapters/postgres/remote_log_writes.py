@@ -12,14 +12,13 @@ from aquifer_core.segment import (
     RemotePartitionDeleteMetadata,
 )
 from aquifer_core.state import RemoteLogSegmentState, RemotePartitionDeleteState
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from aquifer_metadata.adapters.postgres import remote_log_references
+from aquifer_metadata.adapters.postgres import remote_log_write_statements as statements
 from aquifer_metadata.adapters.postgres.change_signal import ChangeSignal, partition_signal
 from aquifer_metadata.adapters.postgres.database import Database, Work
 from aquifer_metadata.adapters.postgres.remote_log_rows import (
-    SEGMENT_COLUMNS,
     Columns,
     partition_key,
     segment_from_row,
@@ -30,98 +29,6 @@ from aquifer_metadata.adapters.postgres.remote_log_rows import (
 _State = RemoteLogSegmentState
 _FORGOTTEN = RemotePartitionDeleteState.DELETE_PARTITION_FINISHED
 _NO_EPOCH = -1
-
-_TAKE_PARTITION = text("""
-INSERT INTO remote_log_partition AS p (topic_id, partition, topic, highest_leader_epoch, version)
-VALUES (:topic_id, :partition, :topic, :leader_epoch, 1)
-ON CONFLICT (topic_id, partition) DO UPDATE
-SET version = p.version + 1, highest_leader_epoch = greatest(p.highest_leader_epoch, excluded.highest_leader_epoch)
-RETURNING p.version, p.delete_state, p.highest_leader_epoch, p.earliest_log_offset
-""")
-
-_ADD = text("""
-WITH added AS (
-  INSERT INTO remote_log_segment (segment_id, topic_id, partition, start_offset, end_offset, broker_id,
-    max_timestamp_ms, event_timestamp_ms, segment_size_bytes, state, leader_epochs, leader_epoch_offsets,
-    custom_metadata, txn_index_empty, writer_leader_epoch, version, created_at_ms, updated_at_ms)
-  SELECT :segment_id, :topic_id, :partition, :start_offset, :end_offset, :broker_id,
-    :max_timestamp_ms, :event_timestamp_ms, :segment_size_bytes, :state, CAST(:epochs AS int[]),
-    CAST(:epoch_starts AS bigint[]), CAST(:custom_metadata AS bytea), :txn_index_empty, CAST(:writer_leader_epoch AS int),
-    :version, :now_ms, :now_ms
-  WHERE NOT EXISTS (SELECT FROM remote_log_segment_event WHERE segment_id = :segment_id)
-  ON CONFLICT (segment_id) DO NOTHING
-  RETURNING segment_id),
-epochs AS (
-  INSERT INTO remote_log_segment_epoch (topic_id, partition, leader_epoch, start_offset, segment_id, end_offset,
-    txn_index_empty, referenced)
-  SELECT :topic_id, :partition, r.leader_epoch, r.start_offset, added.segment_id, r.end_offset, :txn_index_empty, false
-  FROM added, unnest(CAST(:epochs AS int[]), CAST(:epoch_starts AS bigint[]), CAST(:epoch_ends AS bigint[]))
-    AS r (leader_epoch, start_offset, end_offset)),
-logged AS (
-  INSERT INTO remote_log_segment_event (topic_id, partition, version, timestamp_ms, segment_id, from_state, to_state,
-    broker_id, event_timestamp_ms, custom_metadata, leader_epoch, reason, trace_id)
-  SELECT :topic_id, :partition, :version, :now_ms, added.segment_id, NULL, :state, :broker_id, :event_timestamp_ms,
-    CAST(:custom_metadata AS bytea), CAST(:writer_leader_epoch AS int), :reason, :trace_id
-  FROM added)
-SELECT count(*) FROM added
-""")
-
-_FIND = text(f"SELECT {SEGMENT_COLUMNS} FROM remote_log_segment s WHERE s.segment_id = :segment_id")
-
-_LAST_EVENT = text("""
-SELECT topic_id, partition, to_state FROM remote_log_segment_event
-WHERE segment_id = :segment_id ORDER BY sequence DESC LIMIT 1
-""")
-
-_UPDATE = text("""
-WITH updated AS (
-  UPDATE remote_log_segment SET state = :state, broker_id = :broker_id, event_timestamp_ms = :event_timestamp_ms,
-    custom_metadata = CAST(:custom_metadata AS bytea), version = :version, updated_at_ms = :now_ms,
-    writer_leader_epoch = coalesce(CAST(:writer_leader_epoch AS int), writer_leader_epoch)
-  WHERE segment_id = :segment_id)
-INSERT INTO remote_log_segment_event (topic_id, partition, version, timestamp_ms, segment_id, from_state, to_state,
-  broker_id, event_timestamp_ms, custom_metadata, leader_epoch, reason, trace_id)
-VALUES (:topic_id, :partition, :version, :now_ms, :segment_id, :from_state, :state, :broker_id, :event_timestamp_ms,
-  CAST(:custom_metadata AS bytea), CAST(:writer_leader_epoch AS int), :reason, :trace_id)
-""")
-
-_REMOVE = text("""
-WITH removed AS (
-  DELETE FROM remote_log_segment s WHERE s.segment_id = :segment_id
-  RETURNING to_jsonb(s) - 'custom_metadata' AS gone),
-epochs AS (
-  DELETE FROM remote_log_segment_epoch
-  WHERE topic_id = :topic_id AND partition = :partition AND leader_epoch = ANY(CAST(:epochs AS int[]))
-    AND segment_id = :segment_id)
-INSERT INTO remote_log_segment_event (topic_id, partition, version, timestamp_ms, segment_id, from_state, to_state,
-  broker_id, event_timestamp_ms, custom_metadata, leader_epoch, reason, trace_id, gone_segment)
-SELECT :topic_id, :partition, :version, :now_ms, :segment_id, :from_state, :state, :broker_id, :event_timestamp_ms,
-  CAST(:custom_metadata AS bytea), CAST(:writer_leader_epoch AS int), :reason, :trace_id, removed.gone
-FROM removed
-""")
-
-_MOVE_DELETION = text("""
-WITH moved AS (
-  UPDATE remote_log_partition SET delete_state = :delete_state WHERE topic_id = :topic_id AND partition = :partition)
-INSERT INTO remote_log_segment_event (topic_id, partition, version, timestamp_ms, broker_id, event_timestamp_ms, reason,
-  trace_id, delete_state)
-VALUES (:topic_id, :partition, :version, :now_ms, :broker_id, :event_timestamp_ms, '', :trace_id, :delete_state)
-""")
-
-_MOVE_EARLIEST = text("""
-WITH moved AS (
-  UPDATE remote_log_partition SET earliest_log_offset = :offset WHERE topic_id = :topic_id AND partition = :partition)
-INSERT INTO remote_log_segment_event (topic_id, partition, version, timestamp_ms, leader_epoch, reason, trace_id,
-  earliest_log_offset)
-VALUES (:topic_id, :partition, :version, :now_ms, :leader_epoch, '', :trace_id, :offset)
-""")
-
-_SEE_LEADERS = text("""
-INSERT INTO remote_log_partition AS p (topic_id, partition, topic, highest_leader_epoch, version)
-VALUES (:topic_id, :partition, :topic, :leader_epoch, 0)
-ON CONFLICT (topic_id, partition) DO UPDATE SET highest_leader_epoch = excluded.highest_leader_epoch
-WHERE p.highest_leader_epoch < excluded.highest_leader_epoch
-""")
 
 
 class RemoteLogWrites:
@@ -144,7 +51,9 @@ class RemoteLogWrites:
         async def work(connection: AsyncConnection) -> bool:
             partition = await _take(connection, tip, leader_epoch)
             lifecycle.check_partition_accepts_segments(tip, _delete_state(partition))
-            added = await connection.scalar(_ADD, values | {"version": partition["version"]})
+            added = await connection.scalar(
+                statements.ADD, values | {"version": partition["version"]}
+            )
             if not added:
                 await _check_known(connection, metadata)
             return bool(added)
@@ -197,7 +106,9 @@ class RemoteLogWrites:
             lifecycle.check_partition_delete_transition(tip, before, metadata.state)
             if before is metadata.state:
                 return False
-            await connection.execute(_MOVE_DELETION, values | {"version": partition["version"]})
+            await connection.execute(
+                statements.MOVE_DELETION, values | {"version": partition["version"]}
+            )
             return True
 
         await self._write(tip, work)
@@ -216,7 +127,9 @@ class RemoteLogWrites:
             forgotten = _delete_state(partition) is _FORGOTTEN
             if forgotten or (current is not None and offset <= current):
                 return False
-            await connection.execute(_MOVE_EARLIEST, values | {"version": partition["version"]})
+            await connection.execute(
+                statements.MOVE_EARLIEST, values | {"version": partition["version"]}
+            )
             return True
 
         await self._write(tip, work)
@@ -229,7 +142,7 @@ class RemoteLogWrites:
         ]
 
         async def work(connection: AsyncConnection) -> None:
-            await connection.execute(_SEE_LEADERS, rows)
+            await connection.execute(statements.SEE_LEADERS, rows)
 
         if rows:
             await self._database.write(work)
@@ -255,7 +168,7 @@ async def _take(
         "topic": tip.topic,
         "leader_epoch": _NO_EPOCH if leader_epoch is None else leader_epoch,
     }
-    row = (await connection.execute(_TAKE_PARTITION, values)).mappings().one()
+    row = (await connection.execute(statements.TAKE_PARTITION, values)).mappings().one()
     lifecycle.check_leader_epoch(tip, leader_epoch, row["highest_leader_epoch"])
     return row
 
@@ -267,9 +180,9 @@ async def _apply(
     values: Mapping[str, Any],
 ) -> None:
     if after is _State.DELETE_SEGMENT_FINISHED:
-        await connection.execute(_REMOVE, values)
+        await connection.execute(statements.REMOVE, values)
         return
-    await connection.execute(_UPDATE, values)
+    await connection.execute(statements.UPDATE, values)
     if after is before:
         return
     if after is _State.COPY_SEGMENT_FINISHED:
@@ -283,7 +196,7 @@ async def _find(
 ) -> RemoteLogSegmentMetadata | None:
     """The segment, None also when another partition has its id."""
     values = {"segment_id": segment_uuid(segment_id)}
-    row = (await connection.execute(_FIND, values)).mappings().one_or_none()
+    row = (await connection.execute(statements.FIND, values)).mappings().one_or_none()
     if row is None or _tip(row, segment_id.topic_id_partition) is None:
         return None
     return segment_from_row(segment_id.topic_id_partition, row)
@@ -292,12 +205,12 @@ async def _find(
 async def _check_known(connection: AsyncConnection, added: RemoteLogSegmentMetadata) -> None:
     """Accepts a repeat, refuses an id that is or was in use."""
     values = {"segment_id": segment_uuid(added.segment_id)}
-    row = (await connection.execute(_FIND, values)).mappings().one_or_none()
+    row = (await connection.execute(statements.FIND, values)).mappings().one_or_none()
     if row is not None:
         tip = added.topic_id_partition
         lifecycle.check_same_segment(segment_from_row(_tip(row, tip) or _foreign(row), row), added)
         return
-    last = (await connection.execute(_LAST_EVENT, values)).mappings().one()
+    last = (await connection.execute(statements.LAST_EVENT, values)).mappings().one()
     lifecycle.check_transition(
         added.segment_id, RemoteLogSegmentState(last["to_state"]), added.state
     )
@@ -307,7 +220,7 @@ async def _last_state(
     connection: AsyncConnection, segment_id: RemoteLogSegmentId, tip: TopicIdPartition
 ) -> RemoteLogSegmentState | None:
     values = {"segment_id": segment_uuid(segment_id)}
-    row = (await connection.execute(_LAST_EVENT, values)).mappings().one_or_none()
+    row = (await connection.execute(statements.LAST_EVENT, values)).mappings().one_or_none()
     if row is None or _tip(row, tip) is None:
         return None
     return RemoteLogSegmentState(row["to_state"])
