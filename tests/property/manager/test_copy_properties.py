@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from typing import Any
 
 from aquifer_core.errors import AquiferError, DeadlineExceededError, RemoteStorageUnavailableError
 from fixtures.manager_tasks import TIP, TaskWorld
@@ -40,7 +41,7 @@ def inject(world: TaskWorld, method: str, after: bool, times: int, error: type[E
     target.inject(method, Fault(error("injected"), times=times, after=after))
 
 
-async def play(world: TaskWorld, script: list[object]) -> None:
+async def play(world: TaskWorld, script: list[Any]) -> None:
     log = world.leading()
     epoch = 0
     for step in script:
@@ -84,7 +85,7 @@ async def calm_down(world: TaskWorld) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(script=steps)
-def test_every_rolled_segment_ends_up_remote_and_nothing_else_is_left(script: list[object]) -> None:
+def test_every_rolled_segment_ends_up_remote_and_nothing_else_is_left(script: list[Any]) -> None:
     async def main() -> None:
         world = TaskWorld()
         await play(world, script)
