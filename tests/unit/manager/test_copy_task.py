@@ -24,6 +24,7 @@ from aquifer_core.segment import (
 from aquifer_core.state import RemoteLogSegmentState
 from aquifer_manager.domain.copy_candidates import select_candidates
 from aquifer_manager.domain.ports import RolledSegment
+from aquifer_manager.domain.tasks import TaskKey, TaskType
 from aquifer_manager.domain.topic_config import TopicConfig
 from fixtures.manager_segments import Segment, batch, put
 from fixtures.manager_tasks import TIP, TaskWorld
@@ -424,8 +425,11 @@ async def test_a_run_cancelled_during_an_upload_is_taken_back_by_the_next_one(
     assert await world.nothing_dangles()
 
 
-async def test_a_copy_left_by_a_dead_manager_is_reaped_by_its_age(world: TaskWorld) -> None:
-    """T16: kill -9 during a copy leaves no orphan for longer than the configured age."""
+@pytest.mark.parametrize("epoch", [0, 1], ids=["manager killed", "broker killed too"])
+async def test_a_copy_left_by_a_dead_manager_goes_with_the_next_run(
+    world: TaskWorld, epoch: int
+) -> None:
+    """T16: kill -9 during a copy leaves no orphan behind the next run of the tasks."""
     log = world.leading()
     world.roll(log, 1)
 
@@ -437,12 +441,32 @@ async def test_a_copy_left_by_a_dead_manager_is_reaped_by_its_age(world: TaskWor
     with pytest.raises(KeyboardInterrupt):
         await world.copy()
     world.restart()
-    world.announce(0)
+    world.leading(epoch=epoch)
     world.broker.upload = world.upload
     await world.copy()
     await world.expire()
-    assert (0, 99, "COPY_SEGMENT_STARTED") in await world.listed()
-    await world.clock.sleep(3601)
+    assert await world.listed() == [(0, 99, "COPY_SEGMENT_FINISHED")]
+    assert await world.nothing_dangles()
+
+
+async def test_a_manager_whose_copy_is_taken_back_by_another_loses_that_copy_only(
+    world: TaskWorld,
+) -> None:
+    """Two managers on one partition by accident: the copy of the first is refused, its objects go, nothing else is harmed."""
+    log = world.leading()
+    world.roll(log, 1)
+    first = world.copy_task
+
+    async def overtaken(metadata: RemoteLogSegmentMetadata) -> CopyResult:
+        world.broker.upload = world.upload
+        world.restart()
+        world.announce(0)
+        await world.copy()
+        return await world.upload(metadata)
+
+    world.broker.upload = overtaken
+    with pytest.raises(AquiferError):
+        await first.run(TaskKey(TIP, TaskType.COPY))
     await world.expire()
     assert await world.finished() == [(0, 99)]
     assert await world.nothing_dangles()

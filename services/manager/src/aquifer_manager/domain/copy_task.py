@@ -80,6 +80,9 @@ class CopyTask:
     async def _run(self, assignment: Assignment) -> TaskOutcome:
         await self._copies.settle(assignment.work, assignment.broker_id)
         log = await self._logs.prepare(assignment, max_segments=self._segments_per_run + 1)
+        if assignment.work.failed:
+            # Found at the beginning of the leader epoch.
+            await self._copies.settle(assignment.work, assignment.broker_id)
         copied_offset = assignment.work.copied_offset
         if copied_offset is None:
             # Leadership moved on while this run looked; the next one begins again.

@@ -95,10 +95,39 @@ class LeaderLogs:
         log_start = await find_log_start_offset(self._metadata, log)
         if log_start > log.log_start_offset:
             await self.raise_log_start(assignment, log_start)
+        await self._adopt_abandoned(assignment)
         highest = await find_highest_remote_offset(self._metadata, log)
         _same_epoch(assignment)
         if work.copied_offset is None:
             work.copied_offset = highest
+
+    async def _adopt_abandoned(self, assignment: Assignment) -> None:
+        """Has copies that somebody else began, and that nobody can have finished by now, taken back.
+
+        Whoever began them for an older leader epoch is fenced. One begun in this epoch belongs to a manager that is gone, or
+        that works here by mistake: metadata refuses its commit once the copy is marked, and it cleans up after itself.
+        """
+        work = assignment.work
+        async with closing(
+            self._metadata.list_remote_log_segments(assignment.topic_id_partition)
+        ) as listing:
+            abandoned = [
+                segment
+                async for segment in listing
+                if segment.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED
+                and segment.segment_id.id not in work.in_progress
+            ]
+        _same_epoch(assignment)
+        for segment in abandoned:
+            logger.info(
+                "abandoned_copy_found",
+                topic=segment.topic_id_partition.topic,
+                partition=segment.topic_id_partition.partition,
+                segment_id=str(segment.segment_id.id),
+                start_offset=segment.start_offset,
+            )
+            work.in_progress.add(segment.segment_id.id)
+            work.failed[segment.segment_id.id] = segment
 
     async def raise_log_start(self, assignment: Assignment, log_start_offset: int) -> None:
         """Raises the log start in metadata, where followers find it, then at the broker. Idempotent."""
