@@ -43,7 +43,7 @@ class S3Settings(Group):
     connect_timeout_s: PositiveFloat = 5.0
     """Longest time to connect."""
     read_timeout_s: PositiveFloat = 30.0
-    """Longest silence of the store within a request."""
+    """Longest silence of the store within a request; 256 KiB of a body must go out in it."""
     retry_timeout_s: PositiveFloat = 20.0
     """How long a request that the store does not answer is tried again."""
 

@@ -17,6 +17,8 @@ from minio.datatypes import Object, Part
 from minio.error import S3Error
 from minio.helpers import DictType
 
+from aquifer_storage.adapters.s3_connections import connection_pools
+
 PAGE_OBJECTS: Final = 1000
 _CONTENT_TYPE: Final = "application/octet-stream"
 
@@ -30,7 +32,7 @@ class S3Options:
         region: of the bucket; signatures need it.
         connections: connections and threads; more requests at once wait.
         connect_timeout_s: longest time to connect.
-        read_timeout_s: longest silence of the store within a request.
+        read_timeout_s: longest silence of the store within a request; 256 KiB of a body must go out in it.
         retry_timeout_s: how long a request is tried again, counted from its first attempt.
         create_bucket: create the bucket when it is missing.
         ca_file: PEM authorities to trust; none: certifi's.
@@ -61,16 +63,16 @@ class S3Client(Minio):
             secret_key=options.secret_key,
             region=options.region,
             secure=secure,
-            http_client=urllib3.PoolManager(
-                num_pools=4,
-                maxsize=options.connections,
-                block=True,
-                timeout=urllib3.Timeout(
-                    connect=options.connect_timeout_s, read=options.read_timeout_s
-                ),
-                retries=False,
-                cert_reqs="CERT_REQUIRED",
-                ca_certs=options.ca_file or certifi.where(),
+            http_client=connection_pools(
+                urllib3.Timeout(connect=options.connect_timeout_s, read=options.read_timeout_s),
+                {
+                    "num_pools": 4,
+                    "maxsize": options.connections,
+                    "block": True,
+                    "retries": False,
+                    "cert_reqs": "CERT_REQUIRED",
+                    "ca_certs": options.ca_file or certifi.where(),
+                },
             ),
         )
         self.bucket = options.bucket
