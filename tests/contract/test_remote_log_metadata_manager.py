@@ -10,10 +10,11 @@ from aquifer_client import GrpcRemoteLogMetadataManager
 from aquifer_core.clock import SystemClock
 from aquifer_core.fakes.remote_log_metadata import InMemoryRemoteLogMetadataManager
 from aquifer_core.ports import RemoteLogMetadataManager
+from aquifer_metadata.adapters.managers import SqlRemoteLogMetadataManager
 from aquifer_metadata.adapters.postgres.change_signal import ChangeSignal
 from aquifer_metadata.adapters.postgres.database import Database
 from aquifer_metadata.adapters.postgres.remote_log_metadata_manager import (
-    SqlRemoteLogMetadataManager,
+    PostgresRemoteLogMetadataManager,
 )
 from aquifer_metadata.servicer.remote_log_metadata_servicer import RemoteLogMetadataServicer
 from aquifer_rpc.server import GrpcServer
@@ -31,20 +32,28 @@ class TestInMemory(RemoteLogMetadataManagerContract):
 
 class TestSql(RemoteLogMetadataManagerContract):
     @pytest.fixture
+    async def rlmm(self, metadata_dsn: str) -> AsyncIterator[RemoteLogMetadataManager]:
+        manager = SqlRemoteLogMetadataManager()
+        await manager.configure({"dsn": metadata_dsn, "pool.size": "6", "broker.id": "1"})
+        yield manager
+        await manager.close()
+
+
+class TestSqlInSmallSteps(RemoteLogMetadataManagerContract):
+    """Pages and batches of a few rows, so that every border is crossed."""
+
+    @pytest.fixture
     async def rlmm(self, metadata_database: Database) -> AsyncIterator[RemoteLogMetadataManager]:
         async with ChangeSignal(metadata_database) as signal:
-            manager = SqlRemoteLogMetadataManager(
+            yield PostgresRemoteLogMetadataManager(
                 metadata_database,
                 signal,
                 clock=SystemClock(),
                 trace_id=lambda: "",
-                page_size=7,
+                page_size=3,
                 watch_poll_s=0.2,
                 forget_batch=1,
             )
-            await manager.configure({})
-            yield manager
-            await manager.close()
 
 
 class TestGrpcOverSql(RemoteLogMetadataManagerContract):

@@ -15,7 +15,7 @@ from aquifer_core.state import RemoteLogSegmentState, RemotePartitionDeleteState
 from aquifer_metadata.adapters.postgres.change_signal import ChangeSignal
 from aquifer_metadata.adapters.postgres.database import Database, DatabaseOptions
 from aquifer_metadata.adapters.postgres.remote_log_metadata_manager import (
-    SqlRemoteLogMetadataManager,
+    PostgresRemoteLogMetadataManager,
 )
 from aquifer_metadata.adapters.postgres.remote_log_reads import LOOKUP
 from aquifer_metadata.adapters.postgres.remote_log_rows import partition_key
@@ -32,12 +32,12 @@ async def signal(metadata_database: Database) -> AsyncIterator[ChangeSignal]:
 
 
 @pytest.fixture
-def rlmm(metadata_database: Database, signal: ChangeSignal) -> SqlRemoteLogMetadataManager:
+def rlmm(metadata_database: Database, signal: ChangeSignal) -> PostgresRemoteLogMetadataManager:
     return manager(metadata_database, signal)
 
 
-def manager(database: Database, signal: ChangeSignal) -> SqlRemoteLogMetadataManager:
-    return SqlRemoteLogMetadataManager(
+def manager(database: Database, signal: ChangeSignal) -> PostgresRemoteLogMetadataManager:
+    return PostgresRemoteLogMetadataManager(
         database,
         signal,
         clock=SystemClock(),
@@ -68,7 +68,7 @@ async def flags(database: Database) -> dict[tuple[int, int], bool]:
     ],
 )
 async def test_copies_displace_what_they_cover(
-    rlmm: SqlRemoteLogMetadataManager,
+    rlmm: PostgresRemoteLogMetadataManager,
     metadata_database: Database,
     finished: list[tuple[int, int]],
     referenced: set[tuple[int, int]],
@@ -81,7 +81,7 @@ async def test_copies_displace_what_they_cover(
 
 
 async def test_a_lookup_reads_one_row_of_one_index_range(
-    rlmm: SqlRemoteLogMetadataManager, metadata_database: Database
+    rlmm: PostgresRemoteLogMetadataManager, metadata_database: Database
 ) -> None:
     """T38: flat cost, whatever the number of segments."""
     partition = builders.topic_id_partition()
@@ -131,7 +131,7 @@ async def many_segments(database: Database, partition: TopicIdPartition, count: 
 
 
 async def test_large_partitions_are_listed_and_forgotten_in_batches(
-    rlmm: SqlRemoteLogMetadataManager, metadata_database: Database, signal: ChangeSignal
+    rlmm: PostgresRemoteLogMetadataManager, metadata_database: Database, signal: ChangeSignal
 ) -> None:
     """T20: a deletion that was cut off goes on."""
     partition = builders.topic_id_partition()
@@ -147,7 +147,7 @@ async def test_large_partitions_are_listed_and_forgotten_in_batches(
             text("UPDATE remote_log_partition SET delete_state = 2")
         )
     )
-    big_batches = SqlRemoteLogMetadataManager(
+    big_batches = PostgresRemoteLogMetadataManager(
         metadata_database, signal, clock=SystemClock(), trace_id=lambda: "", forget_batch=500
     )
     assert await listed(rlmm, partition) == []
@@ -164,7 +164,7 @@ async def count(database: Database, table: str) -> int:
 
 
 async def test_deletions_of_a_partition_end_up_with_no_rows_but_history(
-    rlmm: SqlRemoteLogMetadataManager, metadata_database: Database
+    rlmm: PostgresRemoteLogMetadataManager, metadata_database: Database
 ) -> None:
     partition = builders.topic_id_partition()
     for start in range(0, 50, 10):
@@ -179,14 +179,14 @@ async def test_deletions_of_a_partition_end_up_with_no_rows_but_history(
     assert await flags(metadata_database) == {}
 
 
-async def test_history_names_the_trace(rlmm: SqlRemoteLogMetadataManager) -> None:
+async def test_history_names_the_trace(rlmm: PostgresRemoteLogMetadataManager) -> None:
     metadata = await brought_to(rlmm, builders.remote_segment(builders.topic_id_partition(), 0, 9))
     history = await rlmm.segment_history(metadata.segment_id)
     assert {event.trace_id for event in history} == {"0af7651916cd43dd8448eb211c80319c"}
 
 
 async def test_a_watch_is_woken_by_a_change_made_through_another_process(
-    rlmm: SqlRemoteLogMetadataManager, metadata_dsn: str
+    rlmm: PostgresRemoteLogMetadataManager, metadata_dsn: str
 ) -> None:
     """Its own polling is off: only the notification can wake it."""
     partition = builders.topic_id_partition()
@@ -241,7 +241,7 @@ async def test_a_database_that_does_not_answer_is_unavailable_and_never_empty(
 
 
 async def test_a_partition_that_is_locked_for_too_long_is_unavailable_and_others_are_not(
-    rlmm: SqlRemoteLogMetadataManager, metadata_database: Database, metadata_dsn: str
+    rlmm: PostgresRemoteLogMetadataManager, metadata_database: Database, metadata_dsn: str
 ) -> None:
     partition = builders.topic_id_partition()
     metadata = await brought_to(rlmm, builders.remote_segment(partition, 0, 9))

@@ -17,7 +17,7 @@ from aquifer_core.state import RemoteLogSegmentState, RemotePartitionDeleteState
 from aquifer_metadata.adapters.postgres.change_signal import ChangeSignal
 from aquifer_metadata.adapters.postgres.database import Database, DatabaseOptions
 from aquifer_metadata.adapters.postgres.remote_log_metadata_manager import (
-    SqlRemoteLogMetadataManager,
+    PostgresRemoteLogMetadataManager,
 )
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -171,7 +171,7 @@ def test_memory_and_postgresql_agree(metadata_dsn: str) -> None:
     with asyncio.Runner() as runner:
         database = runner.run(_connected(metadata_dsn))
         Agreement.runner = runner
-        Agreement.sql = SqlRemoteLogMetadataManager(
+        Agreement.sql = PostgresRemoteLogMetadataManager(
             database,
             ChangeSignal(database),
             clock=SystemClock(),

@@ -13,8 +13,8 @@ from aquifer.metadata.v1.remote_log_metadata_service_pb2_grpc import (
 from aquifer_core.clock import SystemClock
 from aquifer_rpc.server import GrpcServer
 from aquifer_rpc.supervised import SupervisedLoop
-from opentelemetry import trace
 
+from aquifer_metadata.adapters.managers import current_trace_id
 from aquifer_metadata.adapters.postgres.change_signal import ChangeSignal
 from aquifer_metadata.adapters.postgres.cluster_brokers import SqlBrokerStore
 from aquifer_metadata.adapters.postgres.cluster_configs import SqlConfigStore
@@ -26,7 +26,7 @@ from aquifer_metadata.adapters.postgres.cluster_transactions import SqlTransacti
 from aquifer_metadata.adapters.postgres.cluster_watch import SqlClusterWatch
 from aquifer_metadata.adapters.postgres.database import Database, DatabaseOptions
 from aquifer_metadata.adapters.postgres.remote_log_metadata_manager import (
-    SqlRemoteLogMetadataManager,
+    PostgresRemoteLogMetadataManager,
 )
 from aquifer_metadata.adapters.postgres.schema import check_schema, migrate
 from aquifer_metadata.adapters.postgres.tracing import trace_statements
@@ -102,12 +102,6 @@ def database_options(settings: MetadataSettings) -> DatabaseOptions:
     )
 
 
-def current_trace_id() -> str:
-    """Trace of the work at hand, as 32 hex digits; empty when it is not traced."""
-    context = trace.get_current_span().get_span_context()
-    return format(context.trace_id, "032x") if context.is_valid else ""
-
-
 def _cluster_stores(
     settings: MetadataSettings, database: Database, signal: ChangeSignal
 ) -> ClusterStores:
@@ -136,9 +130,9 @@ def _cluster_stores(
 
 def _remote_log_manager(
     settings: MetadataSettings, database: Database, signal: ChangeSignal
-) -> SqlRemoteLogMetadataManager:
+) -> PostgresRemoteLogMetadataManager:
     remote_log = settings.remote_log
-    return SqlRemoteLogMetadataManager(
+    return PostgresRemoteLogMetadataManager(
         database,
         signal,
         clock=SystemClock(),

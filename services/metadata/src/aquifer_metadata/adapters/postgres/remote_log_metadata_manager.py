@@ -1,6 +1,8 @@
 """The RemoteLogMetadataManager on PostgreSQL."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from dataclasses import replace
 
 from aquifer_core.errors import UnavailableError
 from aquifer_core.ids import RemoteLogSegmentId, TopicIdPartition
@@ -27,8 +29,11 @@ from aquifer_metadata.adapters.postgres.remote_log_reads import RemoteLogReads
 from aquifer_metadata.adapters.postgres.remote_log_watch import RemoteLogWatch
 from aquifer_metadata.adapters.postgres.remote_log_writes import RemoteLogWrites
 
+_MAX_CANDIDATES = 5_000
+"""The oldest of a large backlog: what a message holds. The rest is chosen again when these are gone."""
 
-class SqlRemoteLogMetadataManager(RemoteLogMetadataManager):
+
+class PostgresRemoteLogMetadataManager(RemoteLogMetadataManager):
     """Facts about remote segments in PostgreSQL; nothing is kept in the process.
 
     Any number of processes may stand on one database. The database and the signal are the caller's to close.
@@ -134,7 +139,9 @@ class SqlRemoteLogMetadataManager(RemoteLogMetadataManager):
     ) -> RetentionPlan:
         """See `RemoteLogMetadataManager`."""
         segments = [segment async for segment in self._reads.segments(topic_id_partition)]
-        return plan_retention(segments, lineage, policy, now_ms)
+        # Beside the loop: a second of arithmetic for some 100,000 segments must not stop the others.
+        plan = await asyncio.to_thread(plan_retention, segments, lineage, policy, now_ms)
+        return replace(plan, candidates=plan.candidates[:_MAX_CANDIDATES])
 
     async def earliest_log_offset(self, topic_id_partition: TopicIdPartition) -> int | None:
         """See `RemoteLogMetadataManager`."""
