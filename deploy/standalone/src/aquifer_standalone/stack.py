@@ -148,6 +148,7 @@ class Stack:
             "AQUIFER_MANAGER_STORAGE__ENDPOINTS": self.address("storage"),
             "AQUIFER_MANAGER_METADATA__ENDPOINTS": self.address("metadata"),
             "AQUIFER_MANAGER_DATA_DIR": str(self._root / "manager"),
+            "AQUIFER_MANAGER_DELETION_FAILURE_BOOTSTRAP_SERVERS": self.bootstrap,
             **self.settings.manager,
         }
 
