@@ -14,12 +14,13 @@ from pathlib import Path
 from aquifer_rpc.log_setup import configure_logging
 from aquifer_rpc.settings import LogLevel, LogSettings
 from bench.e2e import measure as measure_e2e
+from bench.storage import measure as measure_storage
 from rich.console import Console
 from rich.table import Table
 
 Measure = Callable[[], Awaitable[Mapping[str, float]]]
 
-AREAS: dict[str, Measure] = {"e2e": measure_e2e}
+AREAS: dict[str, Measure] = {"e2e": measure_e2e, "storage": measure_storage}
 OUTPUT = Path("build/bench.json")
 
 
