@@ -102,6 +102,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The caller may not do this."""
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 39
     """Nobody foresaw this; the text is in the server's log. Metadata: `requestId`. Report it."""
+    ERROR_REASON_ENCRYPTION_KEY_UNAVAILABLE: _ErrorReason.ValueType  # 40
+    """The key that wrapped a segment's data key is missing or is another one. Metadata: `keyId`. Put it back into the key ring."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Value of `google.rpc.ErrorInfo.reason` (without the enum prefix) in the domain `aquifer`. Programs switch on it; the
@@ -188,4 +190,6 @@ ERROR_REASON_PERMISSION_DENIED: ErrorReason.ValueType  # 38
 """The caller may not do this."""
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 39
 """Nobody foresaw this; the text is in the server's log. Metadata: `requestId`. Report it."""
+ERROR_REASON_ENCRYPTION_KEY_UNAVAILABLE: ErrorReason.ValueType  # 40
+"""The key that wrapped a segment's data key is missing or is another one. Metadata: `keyId`. Put it back into the key ring."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -670,6 +670,67 @@ class ListStoredSegmentsResponse(_message.Message):
 Global___ListStoredSegmentsResponse: _TypeAlias = ListStoredSegmentsResponse  # noqa: Y015
 
 @_typing.final
+class RewrapSegmentRequest(_message.Message):
+    """Asks to wrap a segment's data key again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METADATA_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def metadata(self) -> _segment_pb2.RemoteLogSegmentMetadata:
+        """Metadata of the segment."""
+
+    def __init__(
+        self,
+        *,
+        metadata: _segment_pb2.RemoteLogSegmentMetadata | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RewrapSegmentRequest: _TypeAlias = RewrapSegmentRequest  # noqa: Y015
+
+@_typing.final
+class RewrapSegmentResponse(_message.Message):
+    """Answer of a re-wrapping."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PREVIOUS_KEY_ID_FIELD_NUMBER: _builtins.int
+    KEY_ID_FIELD_NUMBER: _builtins.int
+    IS_REWRAPPED_FIELD_NUMBER: _builtins.int
+    previous_key_id: _builtins.str
+    """Key that wrapped the data key before; absent when the segment is not encrypted."""
+    key_id: _builtins.str
+    """Key that wraps it now; absent when the segment is not encrypted."""
+    is_rewrapped: _builtins.bool
+    """Whether the manifest was written."""
+    def __init__(
+        self,
+        *,
+        previous_key_id: _builtins.str | None = ...,
+        key_id: _builtins.str | None = ...,
+        is_rewrapped: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_key_id", b"_key_id", "_previous_key_id", b"_previous_key_id", "key_id", b"key_id", "previous_key_id", b"previous_key_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_key_id", b"_key_id", "_previous_key_id", b"_previous_key_id", "is_rewrapped", b"is_rewrapped", "key_id", b"key_id", "previous_key_id", b"previous_key_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__key_id: _TypeAlias = _typing.Literal["key_id"]  # noqa: Y015
+    _WhichOneofArgType__key_id: _TypeAlias = _typing.Literal["_key_id", b"_key_id"]  # noqa: Y015
+    _WhichOneofReturnType__previous_key_id: _TypeAlias = _typing.Literal["previous_key_id"]  # noqa: Y015
+    _WhichOneofArgType__previous_key_id: _TypeAlias = _typing.Literal["_previous_key_id", b"_previous_key_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__key_id) -> _WhichOneofReturnType__key_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__previous_key_id) -> _WhichOneofReturnType__previous_key_id | None: ...
+
+Global___RewrapSegmentResponse: _TypeAlias = RewrapSegmentResponse  # noqa: Y015
+
+@_typing.final
 class GetCapabilitiesRequest(_message.Message):
     """Asks for the capabilities."""
 

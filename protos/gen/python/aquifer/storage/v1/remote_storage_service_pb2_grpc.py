@@ -32,6 +32,7 @@ class RemoteStorageServiceStub:
     * `UNAVAILABLE` (OBJECT_STORE_UNAVAILABLE, NOT_READY): retry as `RetryInfo` says.
     * `DEADLINE_EXCEEDED` (DEADLINE_EXCEEDED): the text says what was waited for.
     * `INVALID_ARGUMENT` (INVALID_REQUEST, INVALID_SEGMENT): a field is missing or malformed. Do not retry.
+    * `FAILED_PRECONDITION` (ENCRYPTION_KEY_UNAVAILABLE): the key ring lacks the key; metadata names it.
     * `INTERNAL` (INTERNAL): report the request id.
     """
 
@@ -81,6 +82,11 @@ class RemoteStorageServiceStub:
                 request_serializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.ListStoredSegmentsRequest.SerializeToString,
                 response_deserializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.ListStoredSegmentsResponse.FromString,
                 _registered_method=True)
+        self.RewrapSegment = channel.unary_unary(
+                '/aquifer.storage.v1.RemoteStorageService/RewrapSegment',
+                request_serializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.RewrapSegmentRequest.SerializeToString,
+                response_deserializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.RewrapSegmentResponse.FromString,
+                _registered_method=True)
         self.GetCapabilities = channel.unary_unary(
                 '/aquifer.storage.v1.RemoteStorageService/GetCapabilities',
                 request_serializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.GetCapabilitiesRequest.SerializeToString,
@@ -95,6 +101,7 @@ class RemoteStorageServiceServicer:
     * `UNAVAILABLE` (OBJECT_STORE_UNAVAILABLE, NOT_READY): retry as `RetryInfo` says.
     * `DEADLINE_EXCEEDED` (DEADLINE_EXCEEDED): the text says what was waited for.
     * `INVALID_ARGUMENT` (INVALID_REQUEST, INVALID_SEGMENT): a field is missing or malformed. Do not retry.
+    * `FAILED_PRECONDITION` (ENCRYPTION_KEY_UNAVAILABLE): the key ring lacks the key; metadata names it.
     * `INTERNAL` (INTERNAL): report the request id.
     """
 
@@ -111,6 +118,8 @@ class RemoteStorageServiceServicer:
         * `INVALID_ARGUMENT` (INVALID_REQUEST): order or sizes of the parts do not match the spec.
         * `DATA_LOSS` (CHECKSUM_MISMATCH): a chunk does not match its CRC. Copy again with a new segment id.
         * `DATA_LOSS` (CORRUPT_RECORD): the log is not a sequence of whole record batches.
+        * `DATA_LOSS` (CORRUPT_INDEX): an index is malformed.
+        * `ABORTED` (CONCURRENT_UPDATE): another copy of this id failed or is under way. Copy again with a new segment id.
         * `RESOURCE_EXHAUSTED` (COPY_QUOTA): retry as `RetryInfo` says.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -192,6 +201,19 @@ class RemoteStorageServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RewrapSegment(self, request, context):
+        """Wraps the data key of a segment with the active key of the key ring. Only the manifest is written; no data moves.
+
+        Idempotent: a segment whose data key is wrapped by the active key, or that is not encrypted, is left as it is.
+
+        Errors:
+        * `NOT_FOUND` (SEGMENT_NOT_FOUND): the segment is not in the store.
+        * `DATA_LOSS` (CHECKSUM_MISMATCH): the manifest is damaged.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetCapabilities(self, request, context):
         """Says what this service can do and how it is set.
 
@@ -244,6 +266,11 @@ def add_RemoteStorageServiceServicer_to_server(servicer, server):
                     request_deserializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.ListStoredSegmentsRequest.FromString,
                     response_serializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.ListStoredSegmentsResponse.SerializeToString,
             ),
+            'RewrapSegment': grpc.unary_unary_rpc_method_handler(
+                    servicer.RewrapSegment,
+                    request_deserializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.RewrapSegmentRequest.FromString,
+                    response_serializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.RewrapSegmentResponse.SerializeToString,
+            ),
             'GetCapabilities': grpc.unary_unary_rpc_method_handler(
                     servicer.GetCapabilities,
                     request_deserializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.GetCapabilitiesRequest.FromString,
@@ -264,6 +291,7 @@ class RemoteStorageService:
     * `UNAVAILABLE` (OBJECT_STORE_UNAVAILABLE, NOT_READY): retry as `RetryInfo` says.
     * `DEADLINE_EXCEEDED` (DEADLINE_EXCEEDED): the text says what was waited for.
     * `INVALID_ARGUMENT` (INVALID_REQUEST, INVALID_SEGMENT): a field is missing or malformed. Do not retry.
+    * `FAILED_PRECONDITION` (ENCRYPTION_KEY_UNAVAILABLE): the key ring lacks the key; metadata names it.
     * `INTERNAL` (INTERNAL): report the request id.
     """
 
@@ -473,6 +501,33 @@ class RemoteStorageService:
             '/aquifer.storage.v1.RemoteStorageService/ListStoredSegments',
             aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.ListStoredSegmentsRequest.SerializeToString,
             aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.ListStoredSegmentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RewrapSegment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aquifer.storage.v1.RemoteStorageService/RewrapSegment',
+            aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.RewrapSegmentRequest.SerializeToString,
+            aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.RewrapSegmentResponse.FromString,
             options,
             channel_credentials,
             insecure,

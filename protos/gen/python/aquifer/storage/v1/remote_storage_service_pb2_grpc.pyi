@@ -33,6 +33,7 @@ class RemoteStorageServiceStub:
     * `UNAVAILABLE` (OBJECT_STORE_UNAVAILABLE, NOT_READY): retry as `RetryInfo` says.
     * `DEADLINE_EXCEEDED` (DEADLINE_EXCEEDED): the text says what was waited for.
     * `INVALID_ARGUMENT` (INVALID_REQUEST, INVALID_SEGMENT): a field is missing or malformed. Do not retry.
+    * `FAILED_PRECONDITION` (ENCRYPTION_KEY_UNAVAILABLE): the key ring lacks the key; metadata names it.
     * `INTERNAL` (INTERNAL): report the request id.
     """
 
@@ -53,6 +54,8 @@ class RemoteStorageServiceStub:
     * `INVALID_ARGUMENT` (INVALID_REQUEST): order or sizes of the parts do not match the spec.
     * `DATA_LOSS` (CHECKSUM_MISMATCH): a chunk does not match its CRC. Copy again with a new segment id.
     * `DATA_LOSS` (CORRUPT_RECORD): the log is not a sequence of whole record batches.
+    * `DATA_LOSS` (CORRUPT_INDEX): an index is malformed.
+    * `ABORTED` (CONCURRENT_UPDATE): another copy of this id failed or is under way. Copy again with a new segment id.
     * `RESOURCE_EXHAUSTED` (COPY_QUOTA): retry as `RetryInfo` says.
     """
     FetchLogSegment: _grpc.UnaryStreamMultiCallable[_remote_storage_service_pb2.FetchLogSegmentRequest, _remote_storage_service_pb2.FetchLogSegmentResponse]
@@ -102,6 +105,15 @@ class RemoteStorageServiceStub:
 
     Errors: none beyond the service's.
     """
+    RewrapSegment: _grpc.UnaryUnaryMultiCallable[_remote_storage_service_pb2.RewrapSegmentRequest, _remote_storage_service_pb2.RewrapSegmentResponse]
+    """Wraps the data key of a segment with the active key of the key ring. Only the manifest is written; no data moves.
+
+    Idempotent: a segment whose data key is wrapped by the active key, or that is not encrypted, is left as it is.
+
+    Errors:
+    * `NOT_FOUND` (SEGMENT_NOT_FOUND): the segment is not in the store.
+    * `DATA_LOSS` (CHECKSUM_MISMATCH): the manifest is damaged.
+    """
     GetCapabilities: _grpc.UnaryUnaryMultiCallable[_remote_storage_service_pb2.GetCapabilitiesRequest, _remote_storage_service_pb2.GetCapabilitiesResponse]
     """Says what this service can do and how it is set.
 
@@ -116,6 +128,7 @@ class RemoteStorageServiceAsyncStub(RemoteStorageServiceStub):
     * `UNAVAILABLE` (OBJECT_STORE_UNAVAILABLE, NOT_READY): retry as `RetryInfo` says.
     * `DEADLINE_EXCEEDED` (DEADLINE_EXCEEDED): the text says what was waited for.
     * `INVALID_ARGUMENT` (INVALID_REQUEST, INVALID_SEGMENT): a field is missing or malformed. Do not retry.
+    * `FAILED_PRECONDITION` (ENCRYPTION_KEY_UNAVAILABLE): the key ring lacks the key; metadata names it.
     * `INTERNAL` (INTERNAL): report the request id.
     """
 
@@ -133,6 +146,8 @@ class RemoteStorageServiceAsyncStub(RemoteStorageServiceStub):
     * `INVALID_ARGUMENT` (INVALID_REQUEST): order or sizes of the parts do not match the spec.
     * `DATA_LOSS` (CHECKSUM_MISMATCH): a chunk does not match its CRC. Copy again with a new segment id.
     * `DATA_LOSS` (CORRUPT_RECORD): the log is not a sequence of whole record batches.
+    * `DATA_LOSS` (CORRUPT_INDEX): an index is malformed.
+    * `ABORTED` (CONCURRENT_UPDATE): another copy of this id failed or is under way. Copy again with a new segment id.
     * `RESOURCE_EXHAUSTED` (COPY_QUOTA): retry as `RetryInfo` says.
     """
     FetchLogSegment: _aio.UnaryStreamMultiCallable[_remote_storage_service_pb2.FetchLogSegmentRequest, _remote_storage_service_pb2.FetchLogSegmentResponse]  # type: ignore[assignment]
@@ -182,6 +197,15 @@ class RemoteStorageServiceAsyncStub(RemoteStorageServiceStub):
 
     Errors: none beyond the service's.
     """
+    RewrapSegment: _aio.UnaryUnaryMultiCallable[_remote_storage_service_pb2.RewrapSegmentRequest, _remote_storage_service_pb2.RewrapSegmentResponse]  # type: ignore[assignment]
+    """Wraps the data key of a segment with the active key of the key ring. Only the manifest is written; no data moves.
+
+    Idempotent: a segment whose data key is wrapped by the active key, or that is not encrypted, is left as it is.
+
+    Errors:
+    * `NOT_FOUND` (SEGMENT_NOT_FOUND): the segment is not in the store.
+    * `DATA_LOSS` (CHECKSUM_MISMATCH): the manifest is damaged.
+    """
     GetCapabilities: _aio.UnaryUnaryMultiCallable[_remote_storage_service_pb2.GetCapabilitiesRequest, _remote_storage_service_pb2.GetCapabilitiesResponse]  # type: ignore[assignment]
     """Says what this service can do and how it is set.
 
@@ -195,6 +219,7 @@ class RemoteStorageServiceServicer(metaclass=_abc_1.ABCMeta):
     * `UNAVAILABLE` (OBJECT_STORE_UNAVAILABLE, NOT_READY): retry as `RetryInfo` says.
     * `DEADLINE_EXCEEDED` (DEADLINE_EXCEEDED): the text says what was waited for.
     * `INVALID_ARGUMENT` (INVALID_REQUEST, INVALID_SEGMENT): a field is missing or malformed. Do not retry.
+    * `FAILED_PRECONDITION` (ENCRYPTION_KEY_UNAVAILABLE): the key ring lacks the key; metadata names it.
     * `INTERNAL` (INTERNAL): report the request id.
     """
 
@@ -216,6 +241,8 @@ class RemoteStorageServiceServicer(metaclass=_abc_1.ABCMeta):
         * `INVALID_ARGUMENT` (INVALID_REQUEST): order or sizes of the parts do not match the spec.
         * `DATA_LOSS` (CHECKSUM_MISMATCH): a chunk does not match its CRC. Copy again with a new segment id.
         * `DATA_LOSS` (CORRUPT_RECORD): the log is not a sequence of whole record batches.
+        * `DATA_LOSS` (CORRUPT_INDEX): an index is malformed.
+        * `ABORTED` (CONCURRENT_UPDATE): another copy of this id failed or is under way. Copy again with a new segment id.
         * `RESOURCE_EXHAUSTED` (COPY_QUOTA): retry as `RetryInfo` says.
         """
 
@@ -306,6 +333,21 @@ class RemoteStorageServiceServicer(metaclass=_abc_1.ABCMeta):
         """Lists the segments that the store holds, from manifests alone, in the order of their keys. For scrubbing and recovery.
 
         Errors: none beyond the service's.
+        """
+
+    @_abc_1.abstractmethod
+    def RewrapSegment(
+        self,
+        request: _remote_storage_service_pb2.RewrapSegmentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_remote_storage_service_pb2.RewrapSegmentResponse, _abc.Awaitable[_remote_storage_service_pb2.RewrapSegmentResponse]]:
+        """Wraps the data key of a segment with the active key of the key ring. Only the manifest is written; no data moves.
+
+        Idempotent: a segment whose data key is wrapped by the active key, or that is not encrypted, is left as it is.
+
+        Errors:
+        * `NOT_FOUND` (SEGMENT_NOT_FOUND): the segment is not in the store.
+        * `DATA_LOSS` (CHECKSUM_MISMATCH): the manifest is damaged.
         """
 
     @_abc_1.abstractmethod
