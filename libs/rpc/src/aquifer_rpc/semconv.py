@@ -167,6 +167,13 @@ OBJECT_STORE_BYTES: Final = Metric(
     doc="Bytes of objects sent to and received from the object store.",
     attributes=(OBJECT_STORE, DIRECTION),
 )
+OBJECT_STORE_LIMIT: Final = Metric(
+    name="aquifer.object_store.limit",
+    unit="{request}",
+    kind=InstrumentKind.GAUGE,
+    doc="Requests that may be under way at once; falls when the store refuses, below 1 when it refuses everything.",
+    attributes=(OBJECT_STORE, OPERATION),
+)
 COPY_SPAN: Final = Span(
     name="copy",
     doc="A run of a partition's copy task.",

@@ -1,19 +1,24 @@
 """Objects in a bucket of an S3 store."""
 
-import asyncio
-import random
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import Final, TypeVar
 
 import structlog
+from aquifer_core.clock import SystemClock
 from aquifer_core.errors import RemoteResourceNotFoundError, RemoteStorageUnavailableError
 from aquifer_core.formats.checksum import Buffer
+from aquifer_core.ports import Clock
 from minio.datatypes import Object
 
 from aquifer_storage.adapters.request_record import RequestTotals
-from aquifer_storage.adapters.s3_client import PAGE_OBJECTS, S3Client, S3Options, release
+from aquifer_storage.adapters.s3_client import (
+    PAGE_OBJECTS,
+    S3Client,
+    S3Options,
+    read_piece,
+    release,
+)
 from aquifer_storage.adapters.s3_errors import (
     PreconditionFailedByStoreError,
     RefusedByStoreError,
@@ -21,36 +26,13 @@ from aquifer_storage.adapters.s3_errors import (
     UploadGoneError,
     translated,
 )
+from aquifer_storage.adapters.s3_retries import RequestLimits, Retries
 from aquifer_storage.adapters.worker_threads import WorkerThreads
 from aquifer_storage.domain.ports import ObjectInfo, ObjectUpload
 
 logger = structlog.get_logger(__name__)
 
 _T = TypeVar("_T")
-
-_BACKOFF_MIN_S: Final = 0.1
-_BACKOFF_MAX_S: Final = 5.0
-
-
-class Retries:
-    """Decides about further attempts of one request: back-off with jitter until the time is over."""
-
-    def __init__(self, timeout_s: float) -> None:
-        self._end_s = time.monotonic() + timeout_s
-        self.attempt = 1
-
-    async def pause(self, error: RemoteStorageUnavailableError) -> None:
-        """Wait before the next attempt.
-
-        Raises:
-            RemoteStorageUnavailableError: the error given, when another attempt makes no sense.
-        """
-        longest_s = min(_BACKOFF_MIN_S * 2.0 ** (self.attempt - 1), _BACKOFF_MAX_S)
-        pause_s = longest_s * random.uniform(0.5, 1.0)
-        if isinstance(error, RefusedByStoreError) or time.monotonic() + pause_s > self._end_s:
-            raise error
-        self.attempt += 1
-        await asyncio.sleep(pause_s)
 
 
 class S3ObjectStore:
@@ -61,9 +43,16 @@ class S3ObjectStore:
 
     backend: Final = "s3"
 
-    def __init__(self, options: S3Options) -> None:
+    def __init__(self, options: S3Options, *, clock: Clock | None = None) -> None:
         self._options = options
+        self._clock = clock or SystemClock()
         self._client = S3Client(options)
+        self._limits = RequestLimits(
+            self.backend,
+            most=options.connections,
+            patience_s=options.retry_timeout_s,
+            clock=self._clock,
+        )
         self._threads = WorkerThreads(options.connections, "s3")
         self.totals = RequestTotals(self.backend)
 
@@ -113,7 +102,7 @@ class S3ObjectStore:
         self, key: str, position: int, lengths_bytes: Sequence[int]
     ) -> AsyncGenerator[bytes, None]:
         """Read adjacent ranges with one request, which goes on where it was cut off."""
-        retries = Retries(self._options.retry_timeout_s)
+        retries = Retries(self._options.retry_timeout_s, self._clock)
         done = 0
         while done < len(lengths_bytes):
             start = position + sum(lengths_bytes[:done])
@@ -160,6 +149,7 @@ class S3ObjectStore:
 
     async def close(self) -> None:
         """Release threads and connections."""
+        await self._limits.close()
         self._threads.close()
         self._client.close()
 
@@ -171,14 +161,15 @@ class S3ObjectStore:
         sent_bytes: int = 0,
     ) -> _T:
         """Make a request in a thread, again while the store does not answer and time is left."""
-        retries = Retries(self._options.retry_timeout_s)
+        retries = Retries(self._options.retry_timeout_s, self._clock)
         while True:
             try:
-                with self.totals.record(operation, key, attempt=retries.attempt) as record:
-                    answer = await self._run(operation, key, call)
-                    record.sent(sent_bytes)
-                    record.received(len(answer) if isinstance(answer, bytes) else 0)
-                    return answer
+                async with self._limits.of(operation).slot():
+                    with self.totals.record(operation, key, attempt=retries.attempt) as record:
+                        answer = await self._run(operation, key, call)
+                        record.sent(sent_bytes)
+                        record.received(len(answer) if isinstance(answer, bytes) else 0)
+                return answer
             except RemoteStorageUnavailableError as error:
                 await retries.pause(error)
 
@@ -196,20 +187,26 @@ class S3ObjectStore:
     async def _read_once(
         self, key: str, position: int, lengths_bytes: Sequence[int], attempt: int
     ) -> AsyncGenerator[bytes, None]:
+        """Read ranges with one request; its place is given back when the answer begins, since the reader sets the pace then."""
+        limit = self._limits.of("get_object")
         with self.totals.record("get_object", key, attempt=attempt) as record:
             total_bytes = sum(lengths_bytes)
-            response = await self._run(
-                "get_object", key, lambda client: client.open(key, position, total_bytes)
-            )
+            async with limit.slot():
+                response = await self._run(
+                    "get_object", key, lambda client: client.open(key, position, total_bytes)
+                )
             try:
                 for length_bytes in lengths_bytes:
                     data = await self._run(
                         "get_object",
                         key,
-                        lambda _: response.read(length_bytes, False),  # noqa: B023
+                        lambda _: read_piece(response, length_bytes),  # noqa: B023
                     )
                     record.received(len(data))
                     yield data
+            except RemoteStorageUnavailableError as error:
+                limit.lower(error)
+                raise
             finally:
                 release(response)
 

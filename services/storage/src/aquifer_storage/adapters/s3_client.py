@@ -14,8 +14,9 @@ import urllib3
 from aquifer_core.formats.checksum import Buffer
 from minio import Minio
 from minio.datatypes import Object, Part
-from minio.error import S3Error
+from minio.error import S3Error, ServerError
 from minio.helpers import DictType
+from urllib3.exceptions import IncompleteRead
 
 from aquifer_storage.adapters.s3_connections import connection_pools
 
@@ -101,7 +102,9 @@ class S3Client(Minio):
     def complete_upload(self, key: str, upload_id: str, etags: Sequence[tuple[int, str]]) -> None:
         """Make an object of the parts."""
         parts = [Part(number, etag) for number, etag in sorted(etags)]
-        self._complete_multipart_upload(self.bucket, key, upload_id, parts)
+        answer = self._complete_multipart_upload(self.bucket, key, upload_id, parts)
+        if not answer.etag:  # S3 may fail after it has answered 200; the body tells
+            raise ServerError("the upload was answered with 200 and an error", 500)
 
     def abort_upload(self, key: str, upload_id: str) -> None:
         """Forget the parts."""
@@ -151,6 +154,18 @@ class S3Client(Minio):
         if create:
             self.make_bucket(self.bucket)
         return create
+
+
+def read_piece(response: urllib3.BaseHTTPResponse, length_bytes: int) -> bytes:
+    """Read the next bytes of an answer; fewer only at its announced end.
+
+    Raises:
+        IncompleteRead: the connection ended before.
+    """
+    data = response.read(length_bytes, False)
+    if len(data) < length_bytes and response.length_remaining:
+        raise IncompleteRead(len(data), response.length_remaining)
+    return data
 
 
 def release(response: urllib3.BaseHTTPResponse) -> None:
