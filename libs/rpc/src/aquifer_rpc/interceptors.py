@@ -148,9 +148,18 @@ def _rebuilt(make: Any, serve: Callable[..., Awaitable[Any]], handler: Handler) 
     made: Handler = make(
         serve,
         request_deserializer=handler.request_deserializer,
-        response_serializer=handler.response_serializer,
+        response_serializer=_unless_encoded(handler.response_serializer),
     )
     return made
+
+
+def _unless_encoded(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes]:
+    """Lets handlers of streams of large messages give them in their encoded form, and so save copies."""
+
+    def encoded(message: Any) -> bytes:
+        return message if serialize is None or type(message) is bytes else serialize(message)
+
+    return encoded
 
 
 def _draining_error() -> RemoteStorageUnavailableError:

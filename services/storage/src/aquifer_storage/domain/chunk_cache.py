@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from aquifer_core.ids import KafkaUuid
 
+from aquifer_storage.domain.batch_range import ChunkBatches
+
 
 class ChunkKey(NamedTuple):
     """Names a chunk."""
@@ -15,12 +17,19 @@ class ChunkKey(NamedTuple):
     number: int
 
 
+class LoadedChunk(NamedTuple):
+    """The original bytes of a chunk, and where its batches lie."""
+
+    data: bytes
+    batches: ChunkBatches
+
+
 @dataclass(slots=True, eq=False)
 class ChunkEntry:
     """A chunk that is there or on its way.
 
     Attributes:
-        loaded: its bytes, or the error of its load.
+        loaded: the chunk, or the error of its load.
         pins: readers that use it or wait for it; a pinned chunk stays.
         has_room: whether its bytes are counted.
         is_unread: it was read ahead and nobody has used it yet.
@@ -28,7 +37,7 @@ class ChunkEntry:
 
     key: ChunkKey
     size_bytes: int
-    loaded: asyncio.Future[bytes]
+    loaded: asyncio.Future[LoadedChunk]
     pins: int = 0
     has_room: bool = False
     is_unread: bool = False
@@ -55,7 +64,7 @@ class ChunkCache:
 
     def add(self, key: ChunkKey, size_bytes: int) -> ChunkEntry:
         """Announce a chunk that is to be loaded; `give_room` must come before its bytes do."""
-        loaded: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        loaded: asyncio.Future[LoadedChunk] = asyncio.get_running_loop().create_future()
         entry = ChunkEntry(key=key, size_bytes=size_bytes, loaded=loaded)
         self._entries[key] = entry
         return entry
@@ -87,7 +96,7 @@ class ChunkCache:
 
     def complete(self, entry: ChunkEntry, data: bytes) -> None:
         """Give a chunk its bytes."""
-        entry.loaded.set_result(data)
+        entry.loaded.set_result(LoadedChunk(data, ChunkBatches(data)))
         self._release_if_done(entry)
         self._serve()
 

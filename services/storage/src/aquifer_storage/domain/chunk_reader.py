@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
 
 import structlog
 from aquifer_core.errors import (
@@ -11,41 +10,21 @@ from aquifer_core.errors import (
     RemoteResourceNotFoundError,
     RemoteStorageUnavailableError,
 )
-from aquifer_core.formats.checksum import crc32c
-from aquifer_core.formats.remote_log_index import RemoteLogIndex
 from aquifer_core.segment import RemoteLogSegmentMetadata
 
-from aquifer_storage.domain.chunk_cache import ChunkCache, ChunkEntry, ChunkKey
+from aquifer_storage.domain.chunk_cache import ChunkCache, ChunkEntry, LoadedChunk
+from aquifer_storage.domain.cpu_threads import CpuThreads
 from aquifer_storage.domain.manifest_store import segment_not_found
 from aquifer_storage.domain.object_key import ObjectKeys
 from aquifer_storage.domain.options import StorageOptions
-from aquifer_storage.domain.ports import ChunkTransform, ObjectStore
+from aquifer_storage.domain.ports import ObjectStore
 from aquifer_storage.domain.read_ahead import ReadAhead
+from aquifer_storage.domain.readable_segment import ReadableSegment
 from aquifer_storage.domain.task_owner import TaskOwner
 
 logger = structlog.get_logger(__name__)
 
 _RETRY_MS = 1_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadableSegment:
-    """A segment and its chunk table."""
-
-    metadata: RemoteLogSegmentMetadata
-    table: RemoteLogIndex
-
-    def key(self, number: int) -> ChunkKey:
-        """Return the key of a chunk."""
-        return ChunkKey(self.metadata.segment_id.id, number)
-
-    def size_bytes(self, number: int) -> int:
-        """Return the original size of a chunk."""
-        return self.table.entries[number].data_length_bytes
-
-    def end_position(self, number: int) -> int:
-        """Return the position after a chunk in the original log."""
-        return self.table.start_position(number) + self.size_bytes(number)
 
 
 class ChunkReader:
@@ -58,12 +37,12 @@ class ChunkReader:
         self,
         objects: ObjectStore,
         keys: ObjectKeys,
-        transform: ChunkTransform,
         options: StorageOptions,
+        threads: CpuThreads,
     ) -> None:
         self._objects = objects
         self._keys = keys
-        self._transform = transform
+        self._threads = threads
         self._options = options
         self.cache = ChunkCache(options.chunk_cache_bytes)
         self._read_ahead = ReadAhead(options.read_ahead_bytes)
@@ -72,8 +51,8 @@ class ChunkReader:
     @asynccontextmanager
     async def open(
         self, segment: ReadableSegment, number: int, last_wanted: int
-    ) -> AsyncIterator[bytes]:
-        """Give the original bytes of a chunk for the time of the context.
+    ) -> AsyncIterator[LoadedChunk]:
+        """Give a chunk for the time of the context.
 
         Args:
             segment: the segment.
@@ -211,10 +190,9 @@ class ChunkReader:
             )
 
     async def _verified(self, segment: ReadableSegment, number: int, data: bytes) -> bytes:
-        found = segment.table.entries[number]
-        if not (found.data_id.is_compressed or found.data_id.is_encrypted):
-            return verify_chunk(segment, number, data, self._transform)
-        return await asyncio.to_thread(verify_chunk, segment, number, data, self._transform)
+        if not segment.is_transformed(number):
+            return segment.verified_chunk(number, data)
+        return await self._threads.run(segment.verified_chunk, number, data)
 
     def _begin(self, work: Coroutine[None, None, None], entries: Sequence[ChunkEntry]) -> None:
         self._reads.start(work, lambda: self._fail(entries, _closing()))
@@ -223,43 +201,6 @@ class ChunkReader:
         for entry in entries:
             if not entry.loaded.done():
                 self.cache.fail(entry, error)
-
-
-def verify_chunk(
-    segment: ReadableSegment, number: int, data: bytes, transform: ChunkTransform
-) -> bytes:
-    """Check stored bytes against the chunk table and return the chunk's original bytes.
-
-    Raises:
-        CorruptSegmentError: they are damaged, or fewer than there should be.
-        PreconditionError: this service cannot read such chunks.
-    """
-    entry = segment.table.entries[number]
-    data_id = entry.data_id
-    if len(data) != data_id.stored_length_bytes:
-        raise _damaged(
-            segment, number, f"{data_id.stored_length_bytes} bytes expected, {len(data)} found"
-        )
-    computed = crc32c(data)
-    if computed != data_id.crc32c:
-        raise _damaged(
-            segment, number, f"crc {data_id.crc32c:#010x} expected, {computed:#010x} found"
-        )
-    chunk = transform.decode(data_id.segment_id, data_id, data)
-    if len(chunk) != entry.data_length_bytes:
-        raise _damaged(
-            segment, number, f"{entry.data_length_bytes} bytes expected, {len(chunk)} opened"
-        )
-    return chunk
-
-
-def _damaged(segment: ReadableSegment, number: int, what: str) -> CorruptSegmentError:
-    segment_id = str(segment.metadata.segment_id.id)
-    position = segment.table.entries[number].data_id.position
-    return CorruptSegmentError(
-        f"segment {segment_id}, chunk {number} at position {position} of its object: {what}",
-        metadata={"segmentId": segment_id, "chunk": str(number), "position": str(position)},
-    )
 
 
 def _closing() -> RemoteStorageUnavailableError:

@@ -13,13 +13,14 @@ from aquifer_core.errors import (
 )
 from aquifer_core.segment import IndexType, RemoteLogSegmentMetadata
 
-from aquifer_storage.domain.batch_range import batches_from
-from aquifer_storage.domain.chunk_reader import ChunkReader, ReadableSegment
+from aquifer_storage.domain.chunk_reader import ChunkReader
 from aquifer_storage.domain.chunk_tables import ChunkTables
-from aquifer_storage.domain.index_bundle import PART_OF_INDEX, check_part
-from aquifer_storage.domain.manifest_store import ManifestStore, segment_not_found
+from aquifer_storage.domain.index_bundle import PART_OF_INDEX, opened_part
+from aquifer_storage.domain.manifest_store import segment_not_found
 from aquifer_storage.domain.object_key import ObjectKeys
+from aquifer_storage.domain.opened_segments import OpenedSegments
 from aquifer_storage.domain.ports import ObjectStore
+from aquifer_storage.domain.readable_segment import ReadableSegment
 from aquifer_storage.domain.task_owner import TaskOwner
 
 logger = structlog.get_logger(__name__)
@@ -32,13 +33,13 @@ class SegmentReader:
         self,
         objects: ObjectStore,
         keys: ObjectKeys,
-        manifests: ManifestStore,
+        opened: OpenedSegments,
         tables: ChunkTables,
         chunks: ChunkReader,
     ) -> None:
         self._objects = objects
         self._keys = keys
-        self._manifests = manifests
+        self._opened = opened
         self._tables = tables
         self._chunks = chunks
         self._crossings = TaskOwner()
@@ -67,7 +68,7 @@ class SegmentReader:
             last_wanted = number if end_position is None else numbers[-1]
             base = segment.table.start_position(number)
             async with self._chunks.open(segment, number, last_wanted) as chunk:
-                yield memoryview(chunk)[max(start_position - base, 0) : end - base]
+                yield memoryview(chunk.data)[max(start_position - base, 0) : end - base]
 
     async def fetch_records(
         self,
@@ -97,24 +98,23 @@ class SegmentReader:
             last_position = table.start_position(number) + left_bytes - 1
             last_wanted = table.chunks_between(table.start_position(number), last_position)[-1]
             async with self._chunks.open(segment, number, last_wanted) as chunk:
-                start, end = batches_from(
-                    chunk,
+                start, end = chunk.batches.choose(
                     fetch_offset,
                     left_bytes,
                     min_one_batch=min_one_batch and left_bytes == max_bytes,
                 )
                 if end > start:
-                    yield table.start_position(number) + start, memoryview(chunk)[start:end]
-                if end < len(chunk):
+                    yield table.start_position(number) + start, memoryview(chunk.data)[start:end]
+                if end < len(chunk.data):
                     return
             left_bytes -= end - start
             number += 1
 
     async def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
         """Return a whole index, checked against the manifest."""
-        stored = await self._manifests.get(metadata)
+        opened = await self._opened.get(metadata)
         part = PART_OF_INDEX[index_type]
-        location = stored.manifest.parts.get(part)
+        location = opened.manifest.parts.get(part)
         if location is None:
             raise RemoteResourceNotFoundError(
                 f"segment {metadata.segment_id.id} has no {part}",
@@ -132,8 +132,7 @@ class SegmentReader:
                 )
             except RemoteResourceNotFoundError as error:
                 raise segment_not_found(metadata) from error
-        check_part(metadata, part, location, data)
-        return data
+        return opened_part(opened.transform, part, location, data)
 
     async def close(self) -> None:
         """End the read-ahead into next segments."""
@@ -149,4 +148,4 @@ class SegmentReader:
             )
 
     async def _open(self, metadata: RemoteLogSegmentMetadata) -> ReadableSegment:
-        return ReadableSegment(metadata=metadata, table=await self._tables.get(metadata))
+        return await self._tables.get(metadata)

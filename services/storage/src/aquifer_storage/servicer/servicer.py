@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from aquifer.storage.v1 import remote_storage_service_pb2 as pb
 from aquifer.storage.v1.remote_storage_service_pb2_grpc import RemoteStorageServiceServicer
-from aquifer_core.formats.checksum import crc32c
 from aquifer_rpc import convert
 
 from aquifer_storage import __version__
 from aquifer_storage.domain.options import MAX_SEGMENT_BYTES
 from aquifer_storage.domain.remote_storage import RemoteStorage
 from aquifer_storage.servicer.copy_stream import CopyStream
-from aquifer_storage.servicer.pieces import MAX_DATA_BYTES, pieces
+from aquifer_storage.servicer.pieces import MAX_DATA_BYTES, encoded_pieces
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -26,10 +25,9 @@ if TYPE_CHECKING:
 class RemoteStorageServicer(RemoteStorageServiceServicer):
     """Serves a RemoteStorage."""
 
-    def __init__(self, storage: RemoteStorage, *, backend: str, encryption: str = "none") -> None:
+    def __init__(self, storage: RemoteStorage, *, backend: str) -> None:
         self._storage = storage
         self._backend = backend
-        self._encryption = encryption
 
     async def CopyLogSegmentData(
         self,
@@ -50,10 +48,8 @@ class RemoteStorageServicer(RemoteStorageServiceServicer):
         at = request.start_position
         async with aclosing(self._storage.fetch_log_segment(metadata, at, end)) as found:
             async for data in found:
-                for position, piece in pieces(at, data):
-                    yield pb.FetchLogSegmentResponse(
-                        position=position, data=piece, crc32c=crc32c(piece)
-                    )
+                for piece in encoded_pieces(pb.FetchLogSegmentResponse, at, data):
+                    yield piece
                 at += len(data)
 
     async def FetchRecords(
@@ -75,10 +71,8 @@ class RemoteStorageServicer(RemoteStorageServiceServicer):
             )
         ) as found:
             async for start, data in found:
-                for position, piece in pieces(start, data):
-                    yield pb.FetchRecordsResponse(
-                        position=position, data=piece, crc32c=crc32c(piece)
-                    )
+                for piece in encoded_pieces(pb.FetchRecordsResponse, start, data):
+                    yield piece
 
     async def FetchIndex(
         self, request: pb.FetchIndexRequest, context: Context
@@ -87,8 +81,8 @@ class RemoteStorageServicer(RemoteStorageServiceServicer):
         metadata = convert.segment_metadata_from_pb(request.metadata)
         index_type = convert.index_type_from_pb(request.index_type)
         data = await self._storage.fetch_index(metadata, index_type)
-        for position, piece in pieces(0, data):
-            yield pb.FetchIndexResponse(position=position, data=piece, crc32c=crc32c(piece))
+        for piece in encoded_pieces(pb.FetchIndexResponse, 0, data):
+            yield piece
 
     async def DeleteLogSegmentData(
         self, request: pb.DeleteLogSegmentDataRequest, context: Context
@@ -121,6 +115,18 @@ class RemoteStorageServicer(RemoteStorageServiceServicer):
         async for stored in self._storage.list_stored_segments(request.prefix):
             yield pb.ListStoredSegmentsResponse(segment=convert.stored_segment_to_pb(stored))
 
+    async def RewrapSegment(
+        self, request: pb.RewrapSegmentRequest, context: Context
+    ) -> pb.RewrapSegmentResponse:
+        """Wraps a segment's data key again."""
+        metadata = convert.segment_metadata_from_pb(request.metadata)
+        done = await self._storage.rewrap_segment(metadata)
+        return pb.RewrapSegmentResponse(
+            previous_key_id=done.previous_key_id,
+            key_id=done.key_id,
+            is_rewrapped=done.is_rewrapped,
+        )
+
     async def GetCapabilities(
         self, request: pb.GetCapabilitiesRequest, context: Context
     ) -> pb.GetCapabilitiesResponse:
@@ -129,8 +135,8 @@ class RemoteStorageServicer(RemoteStorageServiceServicer):
             max_message_data_bytes=MAX_DATA_BYTES,
             max_segment_bytes=MAX_SEGMENT_BYTES,
             backend=self._backend,
-            compression=self._storage.codec,
-            encryption=self._encryption,
+            compression=self._storage.options.codec,
+            encryption=self._storage.encryption,
             chunk_size_bytes=self._storage.options.chunk_size_bytes,
             version=__version__,
         )
