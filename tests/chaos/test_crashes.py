@@ -1,0 +1,41 @@
+"""kill -9 of every process, in the middle of producing, copying and reading."""
+
+import asyncio
+
+import pytest
+from fixtures.kafka_traffic import assert_same, consume
+from fixtures.polling import eventually
+from fixtures.steady_traffic import SteadyTraffic
+from fixtures.suite import CHAOS_GROUP, RunningSuite
+from fixtures.tiered_topic import MakeTopic
+
+pytestmark = pytest.mark.xdist_group(CHAOS_GROUP)
+
+PROCESSES = ("broker-1", "storage", "manager", "metadata", "postgres", "s3")
+KILLS = 2
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+async def test_no_acknowledged_record_is_lost_doubled_or_changed(
+    chaos_suite: RunningSuite, chaos_topics: MakeTopic, process: str
+) -> None:
+    """Whoever dies, clients go on by themselves, and what a crash left half done is cleaned up (T16, SR-16, SR-36)."""
+    topic = await chaos_topics()
+    with SteadyTraffic(chaos_suite.bootstrap, topic.name) as traffic:
+        await eventually(lambda: traffic.progress() >= (300, 1), timeout_s=60)
+        for _ in range(KILLS):
+            records, passes = traffic.progress()
+            await chaos_suite.kill(process)
+            await chaos_suite.wait_ready(process)
+            await eventually(
+                lambda then=(records, passes): all(  # type: ignore[misc]
+                    now > before for now, before in zip(traffic.progress(), then, strict=True)
+                ),
+                timeout_s=60,
+            )
+    acked = traffic.acked
+    assert [record.offset for record in acked] == list(range(len(acked)))
+    await topic.until_cold()
+    assert_same(
+        await asyncio.to_thread(consume, chaos_suite.bootstrap, topic.name, len(acked)), acked
+    )
