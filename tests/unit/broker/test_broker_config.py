@@ -42,9 +42,7 @@ def test_remote_storage_is_off_unless_enabled_and_then_nothing_is_imported() -> 
     assert check_plugins(config) is None
 
 
-@pytest.mark.parametrize(
-    "key", ["remote.log.storage.enable", "remote.log.storage.system.enable"]
-)
+@pytest.mark.parametrize("key", ["remote.log.storage.enable", "remote.log.storage.system.enable"])
 def test_both_names_of_the_switch_are_understood(key: str) -> None:
     """SR-1."""
     properties = {name: value for name, value in TIERED.items() if "storage.enable" not in name}
