@@ -11,8 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-import grpc_tools
-from grpc_tools import protoc
+import grpc_tools  # type: ignore[import-untyped]
+from grpc_tools import protoc  # type: ignore[import-untyped]
 
 ROOT = Path(__file__).parent
 OUTPUT = ROOT / "gen" / "python"
