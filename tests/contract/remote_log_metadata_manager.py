@@ -131,6 +131,10 @@ async def move_deletion(
         )
 
 
+async def deletions(rlmm: Manager) -> list[RemotePartitionDeleteMetadata]:
+    return [deletion async for deletion in rlmm.list_partition_deletions()]
+
+
 async def changes(
     rlmm: Manager, partition: TopicIdPartition, from_version: int, count: int
 ) -> list[PartitionChange]:
@@ -610,6 +614,38 @@ class PartitionDeletionContract:
             "from": path[-1].name if path else "",
             "to": refused_state.name,
         }
+
+    async def test_deletions_are_listed_from_the_first_step_to_the_last(
+        self, rlmm: Manager
+    ) -> None:
+        """Whoever deletes remote data finds its work here, also after it has lost everything."""
+        assert await deletions(rlmm) == []
+        one, other = sorted([tip(), tip()])
+        await brought_to(rlmm, builders.remote_segment(one, 0, 9))
+        await brought_to(rlmm, builders.remote_segment(tip(), 0, 9))
+        marked = RemotePartitionDeleteMetadata(
+            topic_id_partition=one, state=MARKED, event_timestamp_ms=7, broker_id=3
+        )
+        for _ in range(2):
+            await rlmm.put_remote_partition_delete_metadata(marked)
+            assert await deletions(rlmm) == [marked]
+        await move_deletion(rlmm, other, MARKED)
+        started = replace(marked, state=DELETION_STARTED, event_timestamp_ms=8, broker_id=-1)
+        await rlmm.put_remote_partition_delete_metadata(started)
+        found = await deletions(rlmm)
+        assert found[0] == started
+        assert [each.topic_id_partition for each in found] == [one, other]
+        await move_deletion(rlmm, one, FORGOTTEN)
+        assert [each.topic_id_partition for each in await deletions(rlmm)] == [other]
+
+    async def test_any_number_of_deletions_is_listed_in_order(self, rlmm: Manager) -> None:
+        """More than a page, in topics of several partitions."""
+        topics = [tip() for _ in range(3)]
+        partitions = sorted(replace(each, partition=n) for each in topics for n in range(4))
+        for partition in reversed(partitions):
+            await move_deletion(rlmm, partition, MARKED)
+        found = await deletions(rlmm)
+        assert [each.topic_id_partition for each in found] == partitions
 
 
 class RetentionContract:

@@ -105,6 +105,18 @@ class GrpcRemoteLogMetadataManager(RemoteLogMetadataManager):
         request = convert.partition_delete_to_pb(metadata)
         await call_unary(self._stub.PutRemotePartitionDeleteMetadata, request)
 
+    async def list_partition_deletions(self) -> AsyncIterator[RemotePartitionDeleteMetadata]:
+        """See `RemoteLogMetadataManager`."""
+        pages = call_stream(
+            self._stub.ListPartitionDeletions,
+            pb.ListPartitionDeletionsRequest(),
+            deadline_s=self._connection.config.stream_deadline_s,
+        )
+        async with aclosing(pages):
+            async for page in pages:
+                for deletion in page.partitions:
+                    yield convert.partition_delete_from_pb(deletion)
+
     async def list_remote_log_segments(
         self, topic_id_partition: TopicIdPartition, leader_epoch: int | None = None
     ) -> AsyncIterator[RemoteLogSegmentMetadata]:

@@ -296,6 +296,13 @@ class RemoteLogMetadataManager(ABC):
         """
 
     @abstractmethod
+    def list_partition_deletions(self) -> AsyncIterator[RemotePartitionDeleteMetadata]:
+        """Partitions in DELETE_PARTITION_MARKED or _STARTED, by topic id and partition: the work of whoever deletes remote data.
+
+        The topic's name is the one that it had; time and broker are those of the last step.
+        """
+
+    @abstractmethod
     def list_remote_log_segments(
         self, topic_id_partition: TopicIdPartition, leader_epoch: int | None = None
     ) -> AsyncIterator[RemoteLogSegmentMetadata]:

@@ -113,7 +113,9 @@ def _cluster_stores(
     )
     return ClusterStores(
         brokers=SqlBrokerStore(database, signal, lease_ms=cluster.broker_lease_ms),
-        topics=SqlTopicStore(database, signal, defaults),
+        topics=SqlTopicStore(
+            database, signal, defaults, clock=SystemClock(), trace_id=current_trace_id
+        ),
         configs=SqlConfigStore(database, signal),
         partitions=SqlPartitionStore(database, signal),
         groups=SqlGroupStore(database),

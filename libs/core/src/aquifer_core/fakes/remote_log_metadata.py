@@ -48,10 +48,14 @@ class _Partition:
     highest_offsets: dict[int, int] = field(default_factory=dict)
     highest_leader_epoch: int | None = None
     earliest_log_offset: int | None = None
-    delete_state: RemotePartitionDeleteState | None = None
+    deletion: RemotePartitionDeleteMetadata | None = None
     version: int = 0
     changes: list[PartitionChange] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def delete_state(self) -> RemotePartitionDeleteState | None:
+        return None if self.deletion is None else self.deletion.state
 
     @property
     def forgotten(self) -> bool:
@@ -187,10 +191,16 @@ class InMemoryRemoteLogMetadataManager(RemoteLogMetadataManager):
         if partition.delete_state is metadata.state:
             return
         partition.version += 1
-        partition.delete_state = metadata.state
+        partition.deletion = metadata
         partition.announce(PartitionChange(version=partition.version, delete_state=metadata.state))
         if partition.forgotten:
             self._forget(partition)
+
+    async def list_partition_deletions(self) -> AsyncIterator[RemotePartitionDeleteMetadata]:
+        """See `RemoteLogMetadataManager`."""
+        for _, partition in sorted(self._partitions.items(), key=lambda item: item[0]):
+            if partition.deletion is not None and not partition.forgotten:
+                yield partition.deletion
 
     def _forget(self, partition: _Partition) -> None:
         for stored in partition.segments.values():

@@ -41,7 +41,7 @@ def partition_delete_to_pb(
 
 
 def partition_delete_from_pb(
-    message: pb.PutRemotePartitionDeleteMetadataRequest,
+    message: pb.PutRemotePartitionDeleteMetadataRequest | pb.PartitionDeletion,
 ) -> RemotePartitionDeleteMetadata:
     """A step of a partition's deletion from its message.
 
@@ -54,6 +54,16 @@ def partition_delete_from_pb(
         state=partition_delete_state_from_pb(message.state),
         event_timestamp_ms=message.event_timestamp_ms,
         broker_id=message.broker_id,
+    )
+
+
+def partition_deletion_to_pb(deletion: RemotePartitionDeleteMetadata) -> pb.PartitionDeletion:
+    """A deletion of a listing to its message."""
+    return pb.PartitionDeletion(
+        topic_id_partition=tip_to_pb(deletion.topic_id_partition),
+        state=partition_delete_state_to_pb(deletion.state),
+        event_timestamp_ms=deletion.event_timestamp_ms,
+        broker_id=deletion.broker_id,
     )
 
 

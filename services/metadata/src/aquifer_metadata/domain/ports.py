@@ -64,7 +64,10 @@ class TopicStore(Protocol):
         ...
 
     async def delete(self, names: Sequence[str], topic_ids: Sequence[KafkaUuid]) -> TopicResults:
-        """Deletes topics with the group offsets on them, each with an outcome of its own."""
+        """Deletes topics with the group offsets on them, each with an outcome of its own.
+
+        Their remote partitions are marked for deletion at the same moment, and take no further copies.
+        """
         ...
 
     async def add_partitions(

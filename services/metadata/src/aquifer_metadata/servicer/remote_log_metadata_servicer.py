@@ -16,7 +16,7 @@ from aquifer_rpc import convert
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 _PAGE_SIZE = 500
-"""Segments of one message of a listing, as the contract says."""
+"""Entries of one message of a listing, as the contract says."""
 
 
 class RemoteLogMetadataServicer(RemoteLogMetadataServiceServicer):
@@ -69,6 +69,19 @@ class RemoteLogMetadataServicer(RemoteLogMetadataServiceServicer):
             convert.partition_delete_from_pb(request)
         )
         return pb.PutRemotePartitionDeleteMetadataResponse()
+
+    async def ListPartitionDeletions(
+        self, request: pb.ListPartitionDeletionsRequest, context: Context
+    ) -> AsyncIterator[pb.ListPartitionDeletionsResponse]:
+        """See the contract."""
+        page = pb.ListPartitionDeletionsResponse()
+        async for deletion in self._manager.list_partition_deletions():
+            page.partitions.append(convert.partition_deletion_to_pb(deletion))
+            if len(page.partitions) == _PAGE_SIZE:
+                yield page
+                page = pb.ListPartitionDeletionsResponse()
+        if page.partitions:
+            yield page
 
     async def ListRemoteLogSegments(
         self, request: pb.ListRemoteLogSegmentsRequest, context: Context

@@ -65,10 +65,11 @@ class RemoteLogManagerServiceStub:
     Errors: none beyond the service's. Partitions that are not registered are ignored.
     """
     StopPartitions: _grpc.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.StopPartitionsRequest, _remote_log_manager_service_pb2.StopPartitionsResponse]
-    """Ends the tasks of partitions; a copy in flight completes first. With `delete_remote` their remote data is deleted by a
-    resumable job. Answers at once. Idempotent.
+    """Ends the tasks of partitions; a copy in flight completes first. With `delete_remote` they are DELETE_PARTITION_MARKED in metadata
+    when this is answered, and any manager deletes their remote data until nothing is left. Idempotent.
 
-    Errors: none beyond the service's.
+    Errors:
+    * `UNAVAILABLE` (DATABASE_UNAVAILABLE, PEER_UNAVAILABLE): metadata could not be told. The tasks have ended; repeat it.
     """
     Fetch: _grpc.UnaryStreamMultiCallable[_remote_log_manager_service_pb2.FetchRequest, _remote_log_manager_service_pb2.FetchResponse]
     """Reads record batches of the cold part. The first message says what follows; then data.
@@ -167,10 +168,11 @@ class RemoteLogManagerServiceAsyncStub(RemoteLogManagerServiceStub):
     Errors: none beyond the service's. Partitions that are not registered are ignored.
     """
     StopPartitions: _aio.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.StopPartitionsRequest, _remote_log_manager_service_pb2.StopPartitionsResponse]  # type: ignore[assignment]
-    """Ends the tasks of partitions; a copy in flight completes first. With `delete_remote` their remote data is deleted by a
-    resumable job. Answers at once. Idempotent.
+    """Ends the tasks of partitions; a copy in flight completes first. With `delete_remote` they are DELETE_PARTITION_MARKED in metadata
+    when this is answered, and any manager deletes their remote data until nothing is left. Idempotent.
 
-    Errors: none beyond the service's.
+    Errors:
+    * `UNAVAILABLE` (DATABASE_UNAVAILABLE, PEER_UNAVAILABLE): metadata could not be told. The tasks have ended; repeat it.
     """
     Fetch: _aio.UnaryStreamMultiCallable[_remote_log_manager_service_pb2.FetchRequest, _remote_log_manager_service_pb2.FetchResponse]  # type: ignore[assignment]
     """Reads record batches of the cold part. The first message says what follows; then data.
@@ -296,10 +298,11 @@ class RemoteLogManagerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _remote_log_manager_service_pb2.StopPartitionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_remote_log_manager_service_pb2.StopPartitionsResponse, _abc.Awaitable[_remote_log_manager_service_pb2.StopPartitionsResponse]]:
-        """Ends the tasks of partitions; a copy in flight completes first. With `delete_remote` their remote data is deleted by a
-        resumable job. Answers at once. Idempotent.
+        """Ends the tasks of partitions; a copy in flight completes first. With `delete_remote` they are DELETE_PARTITION_MARKED in metadata
+        when this is answered, and any manager deletes their remote data until nothing is left. Idempotent.
 
-        Errors: none beyond the service's.
+        Errors:
+        * `UNAVAILABLE` (DATABASE_UNAVAILABLE, PEER_UNAVAILABLE): metadata could not be told. The tasks have ended; repeat it.
         """
 
     @_abc_1.abstractmethod

@@ -182,7 +182,8 @@ class ClusterMetadataServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CreateTopics(self, request, context):
-        """Creates topics; partitions are spread over the live brokers.
+        """Creates topics; partitions are spread over the live brokers. More replicas than `max_replication_factor` of the service are
+        refused with INVALID_REPLICATION_FACTOR: 1 as long as brokers do not replicate.
 
         Reasons per topic: TOPIC_ALREADY_EXISTS, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIGURATION.
         """
@@ -191,7 +192,8 @@ class ClusterMetadataServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTopics(self, request, context):
-        """Deletes topics. Their remote data is deleted by the manager, as a job.
+        """Deletes topics. In the same transaction their remote partitions become DELETE_PARTITION_MARKED: no copy can be added to them any
+        more, and managers delete what they have until nothing is left (`ListPartitionDeletions`).
 
         Reasons per topic: TOPIC_NOT_FOUND.
         """
@@ -202,7 +204,7 @@ class ClusterMetadataServiceServicer:
     def CreatePartitions(self, request, context):
         """Adds partitions to topics.
 
-        Reasons per topic: TOPIC_NOT_FOUND, INVALID_PARTITIONS.
+        Reasons per topic: TOPIC_NOT_FOUND, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -253,11 +255,12 @@ class ClusterMetadataServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReassignPartitions(self, request, context):
-        """Sets other replicas for partitions.
+        """Sets other replicas for partitions. As long as brokers do not replicate, only a change to the same brokers is accepted: on another
+        broker the partition would begin empty.
 
         Errors:
         * `NOT_FOUND` (PARTITION_NOT_FOUND): no such partition.
-        * `INVALID_ARGUMENT` (INVALID_REPLICATION_FACTOR): unknown brokers, or none.
+        * `INVALID_ARGUMENT` (INVALID_REPLICATION_FACTOR): unknown brokers, none, too many, or other ones than now; the text says which.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

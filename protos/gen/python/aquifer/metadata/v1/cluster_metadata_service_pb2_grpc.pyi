@@ -61,19 +61,21 @@ class ClusterMetadataServiceStub:
     Errors: none beyond the service's.
     """
     CreateTopics: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.CreateTopicsRequest, _cluster_metadata_service_pb2.CreateTopicsResponse]
-    """Creates topics; partitions are spread over the live brokers.
+    """Creates topics; partitions are spread over the live brokers. More replicas than `max_replication_factor` of the service are
+    refused with INVALID_REPLICATION_FACTOR: 1 as long as brokers do not replicate.
 
     Reasons per topic: TOPIC_ALREADY_EXISTS, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIGURATION.
     """
     DeleteTopics: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.DeleteTopicsRequest, _cluster_metadata_service_pb2.DeleteTopicsResponse]
-    """Deletes topics. Their remote data is deleted by the manager, as a job.
+    """Deletes topics. In the same transaction their remote partitions become DELETE_PARTITION_MARKED: no copy can be added to them any
+    more, and managers delete what they have until nothing is left (`ListPartitionDeletions`).
 
     Reasons per topic: TOPIC_NOT_FOUND.
     """
     CreatePartitions: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.CreatePartitionsRequest, _cluster_metadata_service_pb2.CreatePartitionsResponse]
     """Adds partitions to topics.
 
-    Reasons per topic: TOPIC_NOT_FOUND, INVALID_PARTITIONS.
+    Reasons per topic: TOPIC_NOT_FOUND, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR.
     """
     AlterConfigs: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.AlterConfigsRequest, _cluster_metadata_service_pb2.AlterConfigsResponse]
     """Changes settings of topics, brokers or the cluster's default for brokers.
@@ -104,11 +106,12 @@ class ClusterMetadataServiceStub:
     * `FAILED_PRECONDITION` (NOT_LEADER): no live in-sync replica.
     """
     ReassignPartitions: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.ReassignPartitionsRequest, _cluster_metadata_service_pb2.ReassignPartitionsResponse]
-    """Sets other replicas for partitions.
+    """Sets other replicas for partitions. As long as brokers do not replicate, only a change to the same brokers is accepted: on another
+    broker the partition would begin empty.
 
     Errors:
     * `NOT_FOUND` (PARTITION_NOT_FOUND): no such partition.
-    * `INVALID_ARGUMENT` (INVALID_REPLICATION_FACTOR): unknown brokers, or none.
+    * `INVALID_ARGUMENT` (INVALID_REPLICATION_FACTOR): unknown brokers, none, too many, or other ones than now; the text says which.
     """
     WatchClusterMetadata: _grpc.UnaryStreamMultiCallable[_cluster_metadata_service_pb2.WatchClusterMetadataRequest, _cluster_metadata_service_pb2.WatchClusterMetadataResponse]
     """Streams the state of the cluster, without end: first a snapshot when `from_version` is 0 or too old, then every change in
@@ -186,19 +189,21 @@ class ClusterMetadataServiceAsyncStub(ClusterMetadataServiceStub):
     Errors: none beyond the service's.
     """
     CreateTopics: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.CreateTopicsRequest, _cluster_metadata_service_pb2.CreateTopicsResponse]  # type: ignore[assignment]
-    """Creates topics; partitions are spread over the live brokers.
+    """Creates topics; partitions are spread over the live brokers. More replicas than `max_replication_factor` of the service are
+    refused with INVALID_REPLICATION_FACTOR: 1 as long as brokers do not replicate.
 
     Reasons per topic: TOPIC_ALREADY_EXISTS, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIGURATION.
     """
     DeleteTopics: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.DeleteTopicsRequest, _cluster_metadata_service_pb2.DeleteTopicsResponse]  # type: ignore[assignment]
-    """Deletes topics. Their remote data is deleted by the manager, as a job.
+    """Deletes topics. In the same transaction their remote partitions become DELETE_PARTITION_MARKED: no copy can be added to them any
+    more, and managers delete what they have until nothing is left (`ListPartitionDeletions`).
 
     Reasons per topic: TOPIC_NOT_FOUND.
     """
     CreatePartitions: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.CreatePartitionsRequest, _cluster_metadata_service_pb2.CreatePartitionsResponse]  # type: ignore[assignment]
     """Adds partitions to topics.
 
-    Reasons per topic: TOPIC_NOT_FOUND, INVALID_PARTITIONS.
+    Reasons per topic: TOPIC_NOT_FOUND, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR.
     """
     AlterConfigs: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.AlterConfigsRequest, _cluster_metadata_service_pb2.AlterConfigsResponse]  # type: ignore[assignment]
     """Changes settings of topics, brokers or the cluster's default for brokers.
@@ -229,11 +234,12 @@ class ClusterMetadataServiceAsyncStub(ClusterMetadataServiceStub):
     * `FAILED_PRECONDITION` (NOT_LEADER): no live in-sync replica.
     """
     ReassignPartitions: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.ReassignPartitionsRequest, _cluster_metadata_service_pb2.ReassignPartitionsResponse]  # type: ignore[assignment]
-    """Sets other replicas for partitions.
+    """Sets other replicas for partitions. As long as brokers do not replicate, only a change to the same brokers is accepted: on another
+    broker the partition would begin empty.
 
     Errors:
     * `NOT_FOUND` (PARTITION_NOT_FOUND): no such partition.
-    * `INVALID_ARGUMENT` (INVALID_REPLICATION_FACTOR): unknown brokers, or none.
+    * `INVALID_ARGUMENT` (INVALID_REPLICATION_FACTOR): unknown brokers, none, too many, or other ones than now; the text says which.
     """
     WatchClusterMetadata: _aio.UnaryStreamMultiCallable[_cluster_metadata_service_pb2.WatchClusterMetadataRequest, _cluster_metadata_service_pb2.WatchClusterMetadataResponse]  # type: ignore[assignment]
     """Streams the state of the cluster, without end: first a snapshot when `from_version` is 0 or too old, then every change in
@@ -332,7 +338,8 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_metadata_service_pb2.CreateTopicsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_metadata_service_pb2.CreateTopicsResponse, _abc.Awaitable[_cluster_metadata_service_pb2.CreateTopicsResponse]]:
-        """Creates topics; partitions are spread over the live brokers.
+        """Creates topics; partitions are spread over the live brokers. More replicas than `max_replication_factor` of the service are
+        refused with INVALID_REPLICATION_FACTOR: 1 as long as brokers do not replicate.
 
         Reasons per topic: TOPIC_ALREADY_EXISTS, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIGURATION.
         """
@@ -343,7 +350,8 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_metadata_service_pb2.DeleteTopicsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_metadata_service_pb2.DeleteTopicsResponse, _abc.Awaitable[_cluster_metadata_service_pb2.DeleteTopicsResponse]]:
-        """Deletes topics. Their remote data is deleted by the manager, as a job.
+        """Deletes topics. In the same transaction their remote partitions become DELETE_PARTITION_MARKED: no copy can be added to them any
+        more, and managers delete what they have until nothing is left (`ListPartitionDeletions`).
 
         Reasons per topic: TOPIC_NOT_FOUND.
         """
@@ -356,7 +364,7 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_cluster_metadata_service_pb2.CreatePartitionsResponse, _abc.Awaitable[_cluster_metadata_service_pb2.CreatePartitionsResponse]]:
         """Adds partitions to topics.
 
-        Reasons per topic: TOPIC_NOT_FOUND, INVALID_PARTITIONS.
+        Reasons per topic: TOPIC_NOT_FOUND, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR.
         """
 
     @_abc_1.abstractmethod
@@ -417,11 +425,12 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_metadata_service_pb2.ReassignPartitionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_metadata_service_pb2.ReassignPartitionsResponse, _abc.Awaitable[_cluster_metadata_service_pb2.ReassignPartitionsResponse]]:
-        """Sets other replicas for partitions.
+        """Sets other replicas for partitions. As long as brokers do not replicate, only a change to the same brokers is accepted: on another
+        broker the partition would begin empty.
 
         Errors:
         * `NOT_FOUND` (PARTITION_NOT_FOUND): no such partition.
-        * `INVALID_ARGUMENT` (INVALID_REPLICATION_FACTOR): unknown brokers, or none.
+        * `INVALID_ARGUMENT` (INVALID_REPLICATION_FACTOR): unknown brokers, none, too many, or other ones than now; the text says which.
         """
 
     @_abc_1.abstractmethod

@@ -319,6 +319,83 @@ class PutRemotePartitionDeleteMetadataResponse(_message.Message):
 Global___PutRemotePartitionDeleteMetadataResponse: _TypeAlias = PutRemotePartitionDeleteMetadataResponse  # noqa: Y015
 
 @_typing.final
+class ListPartitionDeletionsRequest(_message.Message):
+    """Asks for the deletions that have not finished."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListPartitionDeletionsRequest: _TypeAlias = ListPartitionDeletionsRequest  # noqa: Y015
+
+@_typing.final
+class PartitionDeletion(_message.Message):
+    """A partition that is being deleted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_PARTITION_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    EVENT_TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    state: _segment_pb2.RemotePartitionDeleteState.ValueType
+    """DELETE_PARTITION_MARKED or DELETE_PARTITION_STARTED."""
+    event_timestamp_ms: _builtins.int
+    """When it came into this state."""
+    broker_id: _builtins.int
+    """Broker that it was done for; -1 for none."""
+    @_builtins.property
+    def topic_id_partition(self) -> _partition_pb2.TopicIdPartition:
+        """Partition, with the name that its topic had."""
+
+    def __init__(
+        self,
+        *,
+        topic_id_partition: _partition_pb2.TopicIdPartition | None = ...,
+        state: _segment_pb2.RemotePartitionDeleteState.ValueType = ...,
+        event_timestamp_ms: _builtins.int = ...,
+        broker_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "event_timestamp_ms", b"event_timestamp_ms", "state", b"state", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PartitionDeletion: _TypeAlias = PartitionDeletion  # noqa: Y015
+
+@_typing.final
+class ListPartitionDeletionsResponse(_message.Message):
+    """A page of deletions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionDeletion]:
+        """By topic id and partition, at most 500."""
+
+    def __init__(
+        self,
+        *,
+        partitions: _abc.Iterable[Global___PartitionDeletion] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListPartitionDeletionsResponse: _TypeAlias = ListPartitionDeletionsResponse  # noqa: Y015
+
+@_typing.final
 class ListRemoteLogSegmentsRequest(_message.Message):
     """Asks for a listing."""
 

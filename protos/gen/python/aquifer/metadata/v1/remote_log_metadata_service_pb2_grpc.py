@@ -67,6 +67,11 @@ class RemoteLogMetadataServiceStub:
                 request_serializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.PutRemotePartitionDeleteMetadataRequest.SerializeToString,
                 response_deserializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.PutRemotePartitionDeleteMetadataResponse.FromString,
                 _registered_method=True)
+        self.ListPartitionDeletions = channel.unary_stream(
+                '/aquifer.metadata.v1.RemoteLogMetadataService/ListPartitionDeletions',
+                request_serializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.ListPartitionDeletionsRequest.SerializeToString,
+                response_deserializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.ListPartitionDeletionsResponse.FromString,
+                _registered_method=True)
         self.ListRemoteLogSegments = channel.unary_stream(
                 '/aquifer.metadata.v1.RemoteLogMetadataService/ListRemoteLogSegments',
                 request_serializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.ListRemoteLogSegmentsRequest.SerializeToString,
@@ -188,6 +193,17 @@ class RemoteLogMetadataServiceServicer:
 
         Errors:
         * `FAILED_PRECONDITION` (INVALID_PARTITION_TRANSITION): forbidden by the state machine.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPartitionDeletions(self, request, context):
+        """Lists partitions whose deletion has begun and not finished (DELETE_PARTITION_MARKED, DELETE_PARTITION_STARTED), by topic id and
+        partition, in pages of at most 500. Whoever deletes remote data takes its work from here. A partition that is marked while the
+        listing runs may be missing from it, and is in the next one.
+
+        Errors: none beyond the service's.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -329,6 +345,11 @@ def add_RemoteLogMetadataServiceServicer_to_server(servicer, server):
                     servicer.PutRemotePartitionDeleteMetadata,
                     request_deserializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.PutRemotePartitionDeleteMetadataRequest.FromString,
                     response_serializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.PutRemotePartitionDeleteMetadataResponse.SerializeToString,
+            ),
+            'ListPartitionDeletions': grpc.unary_stream_rpc_method_handler(
+                    servicer.ListPartitionDeletions,
+                    request_deserializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.ListPartitionDeletionsRequest.FromString,
+                    response_serializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.ListPartitionDeletionsResponse.SerializeToString,
             ),
             'ListRemoteLogSegments': grpc.unary_stream_rpc_method_handler(
                     servicer.ListRemoteLogSegments,
@@ -534,6 +555,33 @@ class RemoteLogMetadataService:
             '/aquifer.metadata.v1.RemoteLogMetadataService/PutRemotePartitionDeleteMetadata',
             aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.PutRemotePartitionDeleteMetadataRequest.SerializeToString,
             aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.PutRemotePartitionDeleteMetadataResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPartitionDeletions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/aquifer.metadata.v1.RemoteLogMetadataService/ListPartitionDeletions',
+            aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.ListPartitionDeletionsRequest.SerializeToString,
+            aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.ListPartitionDeletionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -74,6 +74,13 @@ class RemoteLogMetadataServiceStub:
     Errors:
     * `FAILED_PRECONDITION` (INVALID_PARTITION_TRANSITION): forbidden by the state machine.
     """
+    ListPartitionDeletions: _grpc.UnaryStreamMultiCallable[_remote_log_metadata_service_pb2.ListPartitionDeletionsRequest, _remote_log_metadata_service_pb2.ListPartitionDeletionsResponse]
+    """Lists partitions whose deletion has begun and not finished (DELETE_PARTITION_MARKED, DELETE_PARTITION_STARTED), by topic id and
+    partition, in pages of at most 500. Whoever deletes remote data takes its work from here. A partition that is marked while the
+    listing runs may be missing from it, and is in the next one.
+
+    Errors: none beyond the service's.
+    """
     ListRemoteLogSegments: _grpc.UnaryStreamMultiCallable[_remote_log_metadata_service_pb2.ListRemoteLogSegmentsRequest, _remote_log_metadata_service_pb2.ListRemoteLogSegmentsResponse]
     """Lists segments that are not yet DELETE_SEGMENT_FINISHED, by start offset, in pages of at most 500.
 
@@ -181,6 +188,13 @@ class RemoteLogMetadataServiceAsyncStub(RemoteLogMetadataServiceStub):
 
     Errors:
     * `FAILED_PRECONDITION` (INVALID_PARTITION_TRANSITION): forbidden by the state machine.
+    """
+    ListPartitionDeletions: _aio.UnaryStreamMultiCallable[_remote_log_metadata_service_pb2.ListPartitionDeletionsRequest, _remote_log_metadata_service_pb2.ListPartitionDeletionsResponse]  # type: ignore[assignment]
+    """Lists partitions whose deletion has begun and not finished (DELETE_PARTITION_MARKED, DELETE_PARTITION_STARTED), by topic id and
+    partition, in pages of at most 500. Whoever deletes remote data takes its work from here. A partition that is marked while the
+    listing runs may be missing from it, and is in the next one.
+
+    Errors: none beyond the service's.
     """
     ListRemoteLogSegments: _aio.UnaryStreamMultiCallable[_remote_log_metadata_service_pb2.ListRemoteLogSegmentsRequest, _remote_log_metadata_service_pb2.ListRemoteLogSegmentsResponse]  # type: ignore[assignment]
     """Lists segments that are not yet DELETE_SEGMENT_FINISHED, by start offset, in pages of at most 500.
@@ -316,6 +330,19 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
         * `FAILED_PRECONDITION` (INVALID_PARTITION_TRANSITION): forbidden by the state machine.
+        """
+
+    @_abc_1.abstractmethod
+    def ListPartitionDeletions(
+        self,
+        request: _remote_log_metadata_service_pb2.ListPartitionDeletionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_remote_log_metadata_service_pb2.ListPartitionDeletionsResponse], _abc.AsyncIterator[_remote_log_metadata_service_pb2.ListPartitionDeletionsResponse]]:
+        """Lists partitions whose deletion has begun and not finished (DELETE_PARTITION_MARKED, DELETE_PARTITION_STARTED), by topic id and
+        partition, in pages of at most 500. Whoever deletes remote data takes its work from here. A partition that is marked while the
+        listing runs may be missing from it, and is in the next one.
+
+        Errors: none beyond the service's.
         """
 
     @_abc_1.abstractmethod

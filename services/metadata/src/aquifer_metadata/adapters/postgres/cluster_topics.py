@@ -1,6 +1,6 @@
 """Topics: created, deleted, given more partitions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from aquifer_core.errors import (
@@ -11,6 +11,7 @@ from aquifer_core.errors import (
     RemoteResourceNotFoundError,
 )
 from aquifer_core.ids import KafkaUuid
+from aquifer_core.ports import Clock
 from sqlalchemy import ColumnElement, delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -25,6 +26,7 @@ from aquifer_metadata.adapters.postgres.cluster_rows import (
     to_uuid,
 )
 from aquifer_metadata.adapters.postgres.database import Database, Work
+from aquifer_metadata.adapters.postgres.remote_log_deletions import mark_topic
 from aquifer_metadata.adapters.postgres.tables import group_offset, topic, topic_partition
 from aquifer_metadata.domain import placement
 from aquifer_metadata.domain.cluster import (
@@ -36,7 +38,7 @@ from aquifer_metadata.domain.cluster import (
     TopicResult,
     TopicResults,
 )
-from aquifer_metadata.domain.topic_config import check_topic_configs
+from aquifer_metadata.domain.topic_config import REMOTE_STORAGE_ENABLE, check_topic_configs
 from aquifer_metadata.domain.topic_names import check_topic_name, collision_name
 
 
@@ -56,10 +58,20 @@ class TopicDefaults:
 class SqlTopicStore:
     """Implements `TopicStore`."""
 
-    def __init__(self, database: Database, signal: ChangeSignal, defaults: TopicDefaults) -> None:
+    def __init__(
+        self,
+        database: Database,
+        signal: ChangeSignal,
+        defaults: TopicDefaults,
+        *,
+        clock: Clock,
+        trace_id: Callable[[], str],
+    ) -> None:
         self._database = database
         self._signal = signal
         self._defaults = defaults
+        self._clock = clock
+        self._trace_id = trace_id
 
     async def create(self, topics: Sequence[NewTopic], *, validate_only: bool) -> TopicResults:
         """See `TopicStore.create`."""
@@ -167,7 +179,7 @@ class SqlTopicStore:
         name: str = "",
         topic_id: KafkaUuid = KafkaUuid.ZERO,
     ) -> TopicResult:
-        query = select(topic.c.topic_id, topic.c.name)
+        query = select(topic.c.topic_id, topic.c.name, topic.c.configs)
         query = query.where(topic.c.name == name if name else topic.c.topic_id == to_uuid(topic_id))
         found = (await changes.connection.execute(query)).one_or_none()
         if found is None:
@@ -177,6 +189,14 @@ class SqlTopicStore:
                 error=_no_topic(name or str(topic_id)),
             )
         connection = changes.connection
+        await mark_topic(
+            connection,
+            found.topic_id,
+            found.name,
+            tiered=REMOTE_STORAGE_ENABLE in found.configs,
+            now_ms=self._clock.now_ms(),
+            trace_id=self._trace_id(),
+        )
         of_topic = topic_partition.c.topic_id == found.topic_id
         await connection.execute(delete(topic_partition).where(of_topic))
         await connection.execute(delete(topic).where(topic.c.topic_id == found.topic_id))

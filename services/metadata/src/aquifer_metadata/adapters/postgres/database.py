@@ -80,11 +80,14 @@ class Database:
             max_overflow=0,
             pool_timeout=options.pool_wait_s,
             pool_use_lifo=True,
+            # Most work is one reading statement: it should not pay for a transaction nor for switching to none.
+            isolation_level="AUTOCOMMIT",
+            skip_autocommit_rollback=True,
             hide_parameters=True,
             connect_args=connect_arguments(options),
         )
         ping_idle_connections(self.engine.sync_engine)
-        self._autocommit = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._read_committed = self.engine.execution_options(isolation_level="READ COMMITTED")
         self._repeatable_read = self.engine.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
@@ -116,7 +119,7 @@ class Database:
 
     async def read(self, work: Work[T]) -> T:
         """Runs reading statements, each on its own snapshot, without the cost of a transaction."""
-        return await self._repeat(self._autocommit, work, transactional=False)
+        return await self._repeat(self.engine, work, transactional=False)
 
     async def snapshot(self, work: Work[T]) -> T:
         """Runs reading statements that all see the same committed state."""
@@ -124,7 +127,7 @@ class Database:
 
     async def write(self, work: Work[T]) -> T:
         """Runs a transaction; `work` may be run again from its beginning and must only touch the connection."""
-        return await self._repeat(self.engine, work, transactional=True)
+        return await self._repeat(self._read_committed, work, transactional=True)
 
     async def _repeat(self, engine: AsyncEngine, work: Work[T], *, transactional: bool) -> T:
         attempt = 0

@@ -24,6 +24,7 @@ from aquifer_core.state import RemotePartitionDeleteState
 
 from aquifer_metadata.adapters.postgres.change_signal import ChangeSignal
 from aquifer_metadata.adapters.postgres.database import Database
+from aquifer_metadata.adapters.postgres.remote_log_deletions import RemoteLogDeletions
 from aquifer_metadata.adapters.postgres.remote_log_forgetting import RemoteLogForgetting
 from aquifer_metadata.adapters.postgres.remote_log_reads import RemoteLogReads
 from aquifer_metadata.adapters.postgres.remote_log_watch import RemoteLogWatch
@@ -64,6 +65,7 @@ class PostgresRemoteLogMetadataManager(RemoteLogMetadataManager):
         self._database = database
         self._reads = RemoteLogReads(database, page_size=page_size)
         self._writes = RemoteLogWrites(database, signal, clock, trace_id)
+        self._deletions = RemoteLogDeletions(database, page_size=page_size)
         self._watch = RemoteLogWatch(database, signal, poll_s=watch_poll_s, page_size=page_size)
         self.forgetting = RemoteLogForgetting(database, clock, batch_size=forget_batch)
 
@@ -101,6 +103,10 @@ class PostgresRemoteLogMetadataManager(RemoteLogMetadataManager):
         await self._writes.move_deletion(metadata)
         if metadata.state is RemotePartitionDeleteState.DELETE_PARTITION_FINISHED:
             await self.forgetting.forget(metadata.topic_id_partition)
+
+    def list_partition_deletions(self) -> AsyncIterator[RemotePartitionDeleteMetadata]:
+        """See `RemoteLogMetadataManager`."""
+        return self._deletions.unfinished()
 
     def list_remote_log_segments(
         self, topic_id_partition: TopicIdPartition, leader_epoch: int | None = None

@@ -75,7 +75,9 @@ FROM removed
 
 MOVE_DELETION = text("""
 WITH moved AS (
-  UPDATE remote_log_partition SET delete_state = :delete_state WHERE topic_id = :topic_id AND partition = :partition)
+  UPDATE remote_log_partition SET delete_state = :delete_state, delete_event_timestamp_ms = :event_timestamp_ms,
+    delete_broker_id = :broker_id
+  WHERE topic_id = :topic_id AND partition = :partition)
 INSERT INTO remote_log_segment_event (topic_id, partition, version, timestamp_ms, broker_id, event_timestamp_ms, reason,
   trace_id, delete_state)
 VALUES (:topic_id, :partition, :version, :now_ms, :broker_id, :event_timestamp_ms, '', :trace_id, :delete_state)

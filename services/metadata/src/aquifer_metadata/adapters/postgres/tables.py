@@ -32,6 +32,15 @@ remote_log_partition = Table(
     Column("earliest_log_offset", BigInteger),
     Column("delete_state", SmallInteger),
     Column("version", BigInteger, nullable=False),
+    Column("delete_event_timestamp_ms", BigInteger),
+    Column("delete_broker_id", Integer),
+    # Nearly always empty, whatever the number of partitions and of those that were deleted.
+    Index(
+        "remote_log_partition_deleting",
+        "topic_id",
+        "partition",
+        postgresql_where=text("delete_state = 0 OR delete_state = 1"),
+    ),
 )
 
 remote_log_segment = Table(
