@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import grpc_tools  # type: ignore[import-untyped]
-from grpc_tools import protoc  # type: ignore[import-untyped]
+from grpc_tools import protoc
 
 ROOT = Path(__file__).parent
 OUTPUT = ROOT / "gen" / "python"
