@@ -10,7 +10,6 @@ import builders
 import pytest
 from aquifer_core.errors import (
     CorruptSegmentError,
-    PreconditionError,
     RemoteResourceNotFoundError,
     RemoteStorageUnavailableError,
 )
@@ -19,7 +18,6 @@ from aquifer_core.segment import RemoteLogSegmentMetadata
 from aquifer_storage.adapters.filesystem import FilesystemObjectStore
 from aquifer_storage.domain.options import StorageOptions
 from aquifer_storage.domain.remote_storage import RemoteStorage
-from aquifer_storage.domain.transform import IdentityTransform
 from contract.remote_storage_manager import copied, joined
 from fixtures.hooked_object_store import HookedObjectStore
 from fixtures.polling import eventually
@@ -254,27 +252,6 @@ async def test_every_offset_is_read_from_the_chunk_that_holds_it(storage: Remote
         assert [(at, bytes(data)) async for at, data in positioned] == [
             (batch.position, bytes(batch.data))
         ]
-
-
-class Marking(IdentityTransform):
-    """Says that it compresses."""
-
-    codec = "marked"
-
-    def encode(self, metadata: object, pieces: object) -> object:  # type: ignore[override]
-        stored = super().encode(metadata, pieces)  # type: ignore[arg-type]
-        return replace(stored, is_compressed=True)
-
-
-async def test_a_chunk_that_this_service_cannot_open_says_so(objects: HookedObjectStore) -> None:
-    writer = RemoteStorage(objects, options=OPTIONS, writer_version="1", transform=Marking())  # type: ignore[arg-type]
-    segment = builders.segment()
-    metadata = await copied(writer, segment)
-    reader = RemoteStorage(objects, options=OPTIONS, writer_version="1")
-    with pytest.raises(PreconditionError, match="compressed"):
-        await joined(reader.fetch_log_segment(metadata, 0))
-    assert (await reader.describe_segment(metadata)).codec == "marked"
-    await reader.close()
 
 
 async def test_the_table_of_another_segment_is_refused(

@@ -14,6 +14,7 @@ from aquifer_core.errors import AquiferError, CorruptSegmentError
 from aquifer_core.formats.remote_log_index import RemoteLogIndex
 from aquifer_core.segment import IndexType, VerifyFinding
 from aquifer_storage.adapters.filesystem import FilesystemObjectStore
+from aquifer_storage.domain.envelope import Envelope, WrappedKey
 from aquifer_storage.domain.index_bundle import build_bundle
 from aquifer_storage.domain.manifest import (
     FORMAT_VERSION,
@@ -24,6 +25,7 @@ from aquifer_storage.domain.manifest import (
 )
 from aquifer_storage.domain.options import StorageOptions
 from aquifer_storage.domain.remote_storage import RemoteStorage
+from aquifer_storage.domain.transform import SegmentTransform
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,7 +35,8 @@ SEGMENT = builders.segment(size_bytes=9_000)
 def manifest() -> Manifest:
     """A manifest with everything in it."""
     metadata = replace(SEGMENT.metadata, custom_metadata=b"\x00\xff")
-    bundle = build_bundle(metadata, SEGMENT.data, RemoteLogIndex([]))
+    transform = SegmentTransform(segment_id=metadata.segment_id.id)
+    bundle = build_bundle(metadata, SEGMENT.data, RemoteLogIndex([]), transform)
     log = StoredLog(
         original_bytes=9_000, stored_bytes=9_000, sha256="0" * 64, chunk_count=3, codec="none"
     )
@@ -42,7 +45,7 @@ def manifest() -> Manifest:
         log=log,
         parts=bundle.parts,
         writer_version="1",
-        encryption={"key_id": "k1", "data_key": "00ff"},
+        encryption=Envelope(key=WrappedKey(key_id="k1", algorithm="aes-256-kw", data=b"\x00\xff")),
     )
 
 
@@ -68,6 +71,7 @@ def test_a_manifest_with_one_other_value_is_refused_or_understood(
     choices: st.DataObject, value: Any
 ) -> None:
     document = json.loads(encode_manifest(manifest()))
+    del document["checksum"]  # by itself it would refuse every change
     place = document
     while True:
         name = choices.draw(st.sampled_from(sorted(place)))
@@ -89,6 +93,7 @@ def test_a_manifest_with_one_other_value_is_refused_or_understood(
 def test_a_manifest_of_a_newer_version_is_told_apart_from_a_damaged_one() -> None:
     document = json.loads(encode_manifest(manifest()))
     document["format_version"] = FORMAT_VERSION + 1
+    del document["checksum"]
     with pytest.raises(AquiferError, match="format version") as raised:
         decode_manifest(json.dumps(document).encode(), "key")
     assert not isinstance(raised.value, CorruptSegmentError)
@@ -159,7 +164,7 @@ def test_damage_is_never_served_and_always_found(
         except AquiferError:
             assert suffix == ".manifest"
         else:
-            assert findings or suffix == ".manifest"
+            assert findings
 
     with_stored_segment(check)
 

@@ -7,14 +7,18 @@ from aquifer.storage.v1.remote_storage_service_pb2_grpc import (
     add_RemoteStorageServiceServicer_to_server,
 )
 from aquifer_rpc.server import GrpcServer
+from aquifer_rpc.supervised import SupervisedLoop
 
 from aquifer_storage import __version__
+from aquifer_storage.adapters.file_key_ring import FileKeyRing
 from aquifer_storage.adapters.filesystem import FilesystemObjectStore
 from aquifer_storage.adapters.s3 import S3ObjectStore
 from aquifer_storage.adapters.s3_client import S3Options
-from aquifer_storage.domain.options import StorageOptions
-from aquifer_storage.domain.ports import ObjectStore
+from aquifer_storage.domain.object_key import ObjectKeys
+from aquifer_storage.domain.options import StorageOptions, TopicOptions
+from aquifer_storage.domain.ports import KeyRing
 from aquifer_storage.domain.remote_storage import RemoteStorage
+from aquifer_storage.domain.upload_sweeper import UploadSweeper
 from aquifer_storage.servicer import RemoteStorageServicer
 from aquifer_storage.settings import Backend, S3Settings, StorageSettings
 
@@ -30,26 +34,51 @@ async def running_server(settings: StorageSettings) -> AsyncIterator[GrpcServer]
     """The whole service, started; `port` of the server says where."""
     async with AsyncExitStack() as stack:
         objects = object_store(settings)
+        ring = key_ring(settings)
+        probes = {"object store": objects.check}
+        if ring is not None:
+            await ring.check()
+            probes["key ring"] = ring.check
         storage = RemoteStorage(
             objects,
             options=storage_options(settings),
             key_prefix=settings.key_prefix,
             writer_version=__version__,
+            key_ring=ring,
         )
         stack.push_async_callback(storage.close)
-        server = GrpcServer(settings.grpc, name="storage", probes={"object store": objects.check})
+        server = GrpcServer(settings.grpc, name="storage", probes=probes)
         server.add(
             add_RemoteStorageServiceServicer_to_server,
             RemoteStorageServicer(storage, backend=settings.backend),
         )
+        sweeper = UploadSweeper(
+            objects,
+            ObjectKeys(settings.key_prefix),
+            older_than_s=settings.copying.sweep_uploads_after_s,
+        )
+        await stack.enter_async_context(
+            SupervisedLoop(
+                "upload sweeper",
+                sweeper.sweep,
+                interval_s=settings.copying.sweep_interval_s,
+                run_deadline_s=settings.copying.sweep_interval_s,
+            )
+        )
         yield await stack.enter_async_context(server)
 
 
-def object_store(settings: StorageSettings) -> ObjectStore:
+def object_store(settings: StorageSettings) -> S3ObjectStore | FilesystemObjectStore:
     """The store that is chosen."""
     if settings.backend is Backend.FILESYSTEM:
         return FilesystemObjectStore(settings.filesystem.root)
     return S3ObjectStore(s3_options(settings.s3))
+
+
+def key_ring(settings: StorageSettings) -> KeyRing | None:
+    """The key ring, if segments are encrypted."""
+    path = settings.encryption.key_ring_file
+    return None if path is None else FileKeyRing(path)
 
 
 def s3_options(settings: S3Settings) -> S3Options:
@@ -75,6 +104,17 @@ def storage_options(settings: StorageSettings) -> StorageOptions:
     copying, reading = settings.copying, settings.reading
     return StorageOptions(
         chunk_size_bytes=copying.chunk_size_bytes,
+        codec=copying.codec,
+        zstd_level=copying.zstd_level,
+        topics={
+            pattern: TopicOptions(
+                codec=topic.codec,
+                zstd_level=topic.zstd_level,
+                chunk_size_bytes=topic.chunk_size_bytes,
+            )
+            for pattern, topic in copying.topics.items()
+        },
+        cpu_threads=copying.cpu_threads,
         part_size_bytes=copying.part_size_bytes,
         single_put_max_bytes=copying.single_put_max_bytes,
         parallel_parts=copying.parallel_parts,

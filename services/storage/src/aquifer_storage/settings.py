@@ -8,6 +8,7 @@ from aquifer_rpc.settings import Group, ServiceSettings
 from pydantic import Field, PositiveFloat, PositiveInt, SecretStr
 
 from aquifer_storage.domain.options import MIB
+from aquifer_storage.domain.zstd_codec import DEFAULT_LEVEL, MAX_LEVEL, NO_CODEC, ZSTD
 
 PREFIX: Final = "AQUIFER_STORAGE_"
 
@@ -17,6 +18,13 @@ class Backend(StrEnum):
 
     S3 = "s3"
     FILESYSTEM = "filesystem"
+
+
+class Codec(StrEnum):
+    """Compressions of chunks."""
+
+    NONE = NO_CODEC
+    ZSTD = ZSTD
 
 
 class S3Settings(Group):
@@ -55,11 +63,30 @@ class FilesystemSettings(Group):
     """Directory of the segments."""
 
 
+class TopicSettings(Group):
+    """What differs for some topics; unset: as for all."""
+
+    codec: Codec | None = None
+    """Compression of chunks."""
+    zstd_level: int | None = Field(default=None, ge=1, le=MAX_LEVEL)
+    """Level of the compression."""
+    chunk_size_bytes: int | None = Field(default=None, ge=1, le=1 << 30)
+    """A chunk ends at the first record batch border at or after it."""
+
+
 class CopySettings(Group):
     """How segments are copied."""
 
     chunk_size_bytes: int = Field(default=4 * MIB, ge=1, le=1 << 30)
     """A chunk ends at the first record batch border at or after it."""
+    codec: Codec = Codec.NONE
+    """Compression of chunks. Chunks whose batches are compressed already, or that do not shrink, stay as they are."""
+    zstd_level: int = Field(default=DEFAULT_LEVEL, ge=1, le=MAX_LEVEL)
+    """Level of the compression; higher is smaller and slower."""
+    topics: dict[str, TopicSettings] = Field(default_factory=dict)
+    """What differs for topics, by patterns of their names, as JSON: `{"logs-*": {"codec": "zstd"}}`. The first that matches counts."""
+    cpu_threads: PositiveInt | None = None
+    """Threads that digest, compress and encrypt; unset: one per processor."""
     part_size_bytes: int = Field(default=32 * MIB, ge=5 * MIB, le=1 << 30)
     """Size of the parts of a multipart upload; S3 takes none below 5 MiB."""
     single_put_max_bytes: int = Field(default=64 * MIB, ge=0, le=1 << 30)
@@ -68,6 +95,10 @@ class CopySettings(Group):
     """Parts of one copy in upload at once."""
     budget_bytes: PositiveInt = 256 * MIB
     """Memory of all parts of all copies together."""
+    sweep_uploads_after_s: PositiveFloat = 24 * 3600.0
+    """Unfinished uploads of segments older than this are taken for those of crashed processes and deleted."""
+    sweep_interval_s: PositiveFloat = 3600.0
+    """Time between sweeps of unfinished uploads; the first comes at the start."""
 
 
 class ReadSettings(Group):
@@ -83,6 +114,13 @@ class ReadSettings(Group):
     """Longest time of one request for chunks, retries included."""
 
 
+class EncryptionSettings(Group):
+    """Encryption of what is stored."""
+
+    key_ring_file: Path | None = None
+    """JSON file that names the key-encryption keys; set: new segments are encrypted. Read again when it changes."""
+
+
 class StorageSettings(ServiceSettings):
     """Everything that can be set."""
 
@@ -96,5 +134,7 @@ class StorageSettings(ServiceSettings):
     """The store in files."""
     copying: CopySettings = CopySettings()
     """Copying."""
+    encryption: EncryptionSettings = EncryptionSettings()
+    """Encryption."""
     reading: ReadSettings = ReadSettings()
     """Reading."""

@@ -16,6 +16,7 @@ from aquifer_core.segment import (
 )
 
 from aquifer_storage import __version__
+from aquifer_storage.adapters.file_key_ring import FileKeyRing
 from aquifer_storage.adapters.filesystem import FilesystemObjectStore
 from aquifer_storage.adapters.properties import Properties
 from aquifer_storage.adapters.s3 import S3ObjectStore
@@ -28,7 +29,7 @@ from aquifer_storage.domain.remote_storage import RemoteStorage
 class PluggedRemoteStorageManager(RemoteStorageManager):
     """A RemoteStorageManager in the process that uses it, configured with properties.
 
-    Properties of every one of them: `key.prefix`, `chunk.size.bytes`, `part.size.bytes`, `single.put.max.bytes`,
+    Properties of every one of them: `key.prefix`, `chunk.size.bytes`, `codec`, `zstd.level`, `encryption.key.ring.file`, `part.size.bytes`, `single.put.max.bytes`,
     `parallel.parts`, `upload.budget.bytes`, `chunk.cache.bytes`, `read.ahead.bytes`.
     """
 
@@ -50,9 +51,17 @@ class PluggedRemoteStorageManager(RemoteStorageManager):
         objects = self._open_store(properties)
         options = _options(properties)
         key_prefix = properties.text("key.prefix", "")
+        ring_file = properties.text("encryption.key.ring.file", "")
         properties.refuse_the_rest()
+        ring = FileKeyRing(Path(ring_file)) if ring_file else None
+        if ring is not None:
+            await ring.check()
         self._configured = RemoteStorage(
-            objects, options=options, key_prefix=key_prefix, writer_version=__version__
+            objects,
+            options=options,
+            key_prefix=key_prefix,
+            writer_version=__version__,
+            key_ring=ring,
         )
         await objects.check()
 
@@ -156,6 +165,8 @@ def _options(properties: Properties) -> StorageOptions:
     default = StorageOptions()
     return StorageOptions(
         chunk_size_bytes=properties.positive("chunk.size.bytes", default.chunk_size_bytes),
+        codec=properties.text("codec", default.codec),
+        zstd_level=properties.positive("zstd.level", default.zstd_level),
         part_size_bytes=properties.positive("part.size.bytes", default.part_size_bytes),
         single_put_max_bytes=properties.positive(
             "single.put.max.bytes", default.single_put_max_bytes

@@ -11,12 +11,15 @@ from aquifer_core.ids import RemoteLogSegmentId
 from aquifer_core.segment import RemoteLogSegmentMetadata
 
 from aquifer_storage.domain.custom_metadata import decode_location
-from aquifer_storage.domain.index_bundle import check_part
+from aquifer_storage.domain.index_bundle import opened_part
 from aquifer_storage.domain.loading_cache import LoadingCache
 from aquifer_storage.domain.manifest import BundlePart
-from aquifer_storage.domain.manifest_store import ManifestStore, segment_not_found
+from aquifer_storage.domain.manifest_store import segment_not_found
 from aquifer_storage.domain.object_key import ObjectKeys
+from aquifer_storage.domain.opened_segments import OpenedSegments
 from aquifer_storage.domain.ports import ObjectStore
+from aquifer_storage.domain.readable_segment import ReadableSegment
+from aquifer_storage.domain.transform import SegmentTransform
 
 logger = structlog.get_logger(__name__)
 
@@ -24,29 +27,31 @@ logger = structlog.get_logger(__name__)
 class ChunkTables:
     """Loads chunk tables and keeps those used last in memory.
 
-    The custom metadata of a segment says where its table lies, so that one read gets it. Without, the manifest says.
+    The custom metadata of a segment says where its table lies, so that one read gets it. Without, the manifest says; always so for
+    encrypted segments, whose manifest has the data key.
     """
 
     def __init__(
         self,
         objects: ObjectStore,
         keys: ObjectKeys,
-        manifests: ManifestStore,
+        opened: OpenedSegments,
         capacity_chunks: int,
     ) -> None:
         self._objects = objects
         self._keys = keys
-        self._manifests = manifests
-        self._cache: LoadingCache[RemoteLogSegmentId, RemoteLogIndex] = LoadingCache(
-            capacity_chunks, weigh=lambda table: len(table) + 1
+        self._opened = opened
+        self._cache: LoadingCache[RemoteLogSegmentId, ReadableSegment] = LoadingCache(
+            capacity_chunks, weigh=lambda segment: len(segment.table) + 1
         )
 
-    async def get(self, metadata: RemoteLogSegmentMetadata) -> RemoteLogIndex:
-        """Return a segment's chunk table.
+    async def get(self, metadata: RemoteLogSegmentMetadata) -> ReadableSegment:
+        """Return a segment with its chunk table.
 
         Raises:
             RemoteResourceNotFoundError: the segment is not in the store.
             CorruptSegmentError: the table is damaged or not this segment's.
+            PreconditionError: the key that wrapped the segment's data key is not there.
         """
         return await self._cache.get(metadata.segment_id, lambda: self._load(metadata))
 
@@ -58,23 +63,24 @@ class ChunkTables:
         """End the reads under way."""
         await self._cache.close()
 
-    async def _load(self, metadata: RemoteLogSegmentMetadata) -> RemoteLogIndex:
+    async def _load(self, metadata: RemoteLogSegmentMetadata) -> ReadableSegment:
         location = decode_location(metadata.custom_metadata)
         if location is not None:
             try:
                 data = await self._read(metadata, location.position, location.size_bytes)
-                return parse_table(metadata, data)
+                return _unencrypted(metadata, parse_table(metadata, data))
             except CorruptDataError as error:  # custom metadata may be wrong; the manifest decides
                 logger.warning(
                     "chunk_table_is_not_where_custom_metadata_says",
                     segment_id=str(metadata.segment_id),
                     error=error.message,
                 )
-        stored = await self._manifests.get(metadata)
-        part = stored.manifest.parts[BundlePart.REMOTE_LOG_INDEX]
-        data = await self._read(metadata, part.position, part.size_bytes)
-        check_part(metadata, BundlePart.REMOTE_LOG_INDEX, part, data)
-        return parse_table(metadata, data)
+        opened = await self._opened.get(metadata)
+        part = opened.manifest.parts[BundlePart.REMOTE_LOG_INDEX]
+        stored = await self._read(metadata, part.position, part.size_bytes)
+        data = opened_part(opened.transform, BundlePart.REMOTE_LOG_INDEX, part, stored)
+        table = parse_table(metadata, data)
+        return ReadableSegment(metadata=metadata, table=table, transform=opened.transform)
 
     async def _read(
         self, metadata: RemoteLogSegmentMetadata, position: int, size_bytes: int
@@ -85,6 +91,14 @@ class ChunkTables:
             return await self._objects.get(self._keys.of(metadata).indexes, position, size_bytes)
         except RemoteResourceNotFoundError as error:
             raise segment_not_found(metadata) from error
+
+
+def _unencrypted(metadata: RemoteLogSegmentMetadata, table: RemoteLogIndex) -> ReadableSegment:
+    """Return a segment whose table was found without the manifest, which says how to decrypt."""
+    if any(entry.data_id.is_encrypted for entry in table.entries):
+        raise _corrupt(metadata, "chunks are encrypted, but the remote log index is not")
+    transform = SegmentTransform(segment_id=metadata.segment_id.id)
+    return ReadableSegment(metadata=metadata, table=table, transform=transform)
 
 
 def parse_table(metadata: RemoteLogSegmentMetadata, data: bytes) -> RemoteLogIndex:

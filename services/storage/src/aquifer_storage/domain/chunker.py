@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from aquifer_core.errors import CorruptRecordError, ErrorReason, InvalidRequestError
+from aquifer_core.formats.batch_layout import CODEC_MASK
 from aquifer_core.formats.checksum import Buffer
 from aquifer_core.formats.record_batch import (
     BATCH_HEADER_BYTES,
@@ -26,6 +27,7 @@ class Chunk:
 
     Attributes:
         position: where the chunk starts in the log.
+        compressed_bytes: how much of it lies in batches that their producer compressed.
         pieces: its bytes, not joined; they stay as they are.
     """
 
@@ -35,6 +37,7 @@ class Chunk:
     last_offset: int = -1
     max_timestamp_ms: int = -1
     size_bytes: int = 0
+    compressed_bytes: int = 0
     pieces: list[Buffer] = field(default_factory=list)
 
     def append(self, piece: memoryview) -> None:
@@ -154,6 +157,8 @@ class Chunker:
             )
         chunk.last_offset = self._last_offset = batch.last_offset
         chunk.max_timestamp_ms = max(chunk.max_timestamp_ms, batch.max_timestamp_ms)
+        if batch.attributes & CODEC_MASK:
+            chunk.compressed_bytes += batch.size_bytes
         return chunk
 
     def _check_offsets(self, batch: RecordBatch) -> None:

@@ -8,12 +8,14 @@ from typing import Final
 
 from aquifer_core.errors import CorruptIndexError, CorruptSegmentError, InvalidRequestError
 from aquifer_core.formats import transaction_index
+from aquifer_core.formats.checksum import Buffer
 from aquifer_core.formats.offset_index import OffsetIndex
 from aquifer_core.formats.remote_log_index import RemoteLogIndex
 from aquifer_core.formats.time_index import TimeIndex
 from aquifer_core.segment import IndexType, LogSegmentData, RemoteLogSegmentMetadata
 
 from aquifer_storage.domain.manifest import BundlePart, PartLocation
+from aquifer_storage.domain.transform import SegmentTransform
 
 _MAX_RELATIVE_OFFSET: Final = 0x7FFFFFFF
 
@@ -63,9 +65,12 @@ def check_indexes(metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> N
 
 
 def build_bundle(
-    metadata: RemoteLogSegmentMetadata, data: LogSegmentData, chunks: RemoteLogIndex
+    metadata: RemoteLogSegmentMetadata,
+    data: LogSegmentData,
+    chunks: RemoteLogIndex,
+    transform: SegmentTransform,
 ) -> IndexBundle:
-    """Build the bundle of a copy. A transaction index without entries is left out, as if it were absent."""
+    """Build the bundle of a copy, each part sealed on its own. A transaction index without entries is left out, as if it were absent."""
     contents: dict[BundlePart, bytes | None] = {
         BundlePart.OFFSET_INDEX: data.offset_index,
         BundlePart.TIME_INDEX: data.time_index,
@@ -76,30 +81,32 @@ def build_bundle(
         BundlePart.REMOTE_OFFSET_INDEX: chunks.remote_offset_index(metadata.start_offset),
         BundlePart.REMOTE_TIME_INDEX: chunks.remote_time_index(metadata.start_offset),
     }
-    position = 0
+    stored: list[Buffer] = []
     parts = {}
+    position = 0
     for part, content in contents.items():
-        if content is not None:
-            digest = hashlib.sha256(content).hexdigest()
-            parts[part] = PartLocation(position=position, size_bytes=len(content), sha256=digest)
-            position += len(content)
-    return IndexBundle(
-        data=b"".join(content for content in contents.values() if content is not None),
-        parts=MappingProxyType(parts),
-    )
+        if content is None:
+            continue
+        sealed = transform.seal_part(part, content)
+        digest = hashlib.sha256(content).hexdigest()
+        parts[part] = PartLocation(position=position, size_bytes=len(sealed), sha256=digest)
+        stored.append(sealed)
+        position += len(sealed)
+    return IndexBundle(data=b"".join(stored), parts=MappingProxyType(parts))
 
 
-def check_part(
-    metadata: RemoteLogSegmentMetadata, part: BundlePart, location: PartLocation, data: bytes
-) -> None:
-    """Check the bytes of a part against the manifest.
+def opened_part(
+    transform: SegmentTransform, part: BundlePart, location: PartLocation, stored: bytes
+) -> bytes:
+    """Return the original bytes of a part, checked against the manifest.
 
     Raises:
         CorruptSegmentError: they are damaged.
     """
+    data = transform.open_part(part, stored)
     if hashlib.sha256(data).hexdigest() == location.sha256:
-        return
-    segment_id = str(metadata.segment_id.id)
+        return data
+    segment_id = str(transform.segment_id)
     raise CorruptSegmentError(
         f"segment {segment_id}: {part} at position {location.position} of the index bundle is damaged",
         metadata={"segmentId": segment_id, "position": str(location.position)},

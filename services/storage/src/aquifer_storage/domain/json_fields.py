@@ -42,6 +42,10 @@ class JsonFields:
         """Whether the field is null."""
         return self._field(name) is None
 
+    def without(self, name: str) -> Mapping[str, object]:
+        """The document without one field."""
+        return {each: value for each, value in self._fields.items() if each != name}
+
     def names(self) -> list[str]:
         """Names of all fields."""
         return list(self._fields)
@@ -85,8 +89,10 @@ class JsonFields:
 
     def hex_or_none(self, name: str) -> bytes | None:
         """Bytes in hex, or null."""
-        if self.is_null(name):
-            return None
+        return None if self.is_null(name) else self.hex(name)
+
+    def hex(self, name: str) -> bytes:
+        """Bytes in hex."""
         try:
             return bytes.fromhex(self.text(name))
         except ValueError as error:

@@ -1,5 +1,6 @@
 """The manifest of a segment: what the store holds of it and how to read that."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,12 +12,14 @@ from aquifer_core.ids import KafkaUuid, RemoteLogSegmentId, TopicIdPartition
 from aquifer_core.segment import RemoteLogSegmentMetadata, StoredSegment
 from aquifer_core.state import RemoteLogSegmentState
 
+from aquifer_storage.domain.envelope import Envelope, WrappedKey
 from aquifer_storage.domain.json_fields import JsonFields
 from aquifer_storage.domain.object_key import SegmentKeys
 
 FORMAT_VERSION: Final = 1
 LOG_PART: Final = "log"
 _ABANDONED: Final = "abandoned"
+_CHECKSUM: Final = "checksum"
 
 
 class BundlePart(StrEnum):
@@ -67,7 +70,7 @@ class Manifest:
         metadata: as it was when copied.
         log: the `.log` object.
         parts: the index bundle.
-        encryption: names the key and holds the wrapped data key; none when not encrypted.
+        encryption: how chunks and indexes are sealed; none when they are not.
         writer_version: what wrote the segment.
     """
 
@@ -75,7 +78,7 @@ class Manifest:
     log: StoredLog
     parts: Mapping[BundlePart, PartLocation]
     writer_version: str
-    encryption: Mapping[str, str] | None = None
+    encryption: Envelope | None = None
 
     @property
     def bundle_bytes(self) -> int:
@@ -92,7 +95,7 @@ class Manifest:
             original_bytes=self.log.original_bytes,
             chunk_count=self.log.chunk_count,
             codec=self.log.codec,
-            key_id=None if self.encryption is None else self.encryption.get("key_id"),
+            key_id=None if self.encryption is None else self.encryption.key.key_id,
             sha256={LOG_PART: self.log.sha256, **sha256},
             writer_version=self.writer_version,
         )
@@ -120,9 +123,9 @@ def encode_manifest(manifest: Manifest) -> bytes:
             }
             for part, location in manifest.parts.items()
         },
-        "encryption": None if manifest.encryption is None else dict(manifest.encryption),
+        "encryption": _encryption_document(manifest.encryption),
     }
-    return json.dumps(document, indent=1).encode()
+    return _checksummed(document)
 
 
 def encode_abandoned(reason: str) -> bytes:
@@ -141,6 +144,8 @@ def decode_manifest(data: bytes, key: str) -> Manifest | None:
         PreconditionError: a newer version wrote it.
     """
     fields = JsonFields.parse(data, f"manifest {key}")
+    if fields.has(_CHECKSUM) and data != _checksummed(fields.without(_CHECKSUM)):
+        raise CorruptSegmentError(f"manifest {key} does not match its checksum")
     version = fields.integer("format_version", minimum=1)
     if version > FORMAT_VERSION:
         raise PreconditionError(
@@ -238,8 +243,34 @@ def _decode_parts(fields: JsonFields) -> dict[BundlePart, PartLocation]:
     return parts
 
 
-def _decode_encryption(fields: JsonFields) -> dict[str, str] | None:
+def _encryption_document(envelope: Envelope | None) -> dict[str, str] | None:
+    if envelope is None:
+        return None
+    return {
+        "cipher": envelope.cipher,
+        "key_id": envelope.key.key_id,
+        "wrapping": envelope.key.algorithm,
+        "wrapped_key": envelope.key.data.hex(),
+    }
+
+
+def _decode_encryption(fields: JsonFields) -> Envelope | None:
     if fields.is_null("encryption"):
         return None
     envelope = fields.fields("encryption")
-    return {name: envelope.text(name) for name in envelope.names()}
+    wrapped = WrappedKey(
+        key_id=envelope.text("key_id"),
+        algorithm=envelope.text("wrapping"),
+        data=envelope.hex("wrapped_key"),
+    )
+    return Envelope(cipher=envelope.text("cipher"), key=wrapped)
+
+
+def _dumped(document: Mapping[str, object]) -> bytes:
+    return json.dumps(document, indent=1).encode()
+
+
+def _checksummed(document: Mapping[str, object]) -> bytes:
+    """Encode a document with its checksum: the SHA-256 of what it is without."""
+    checksum = hashlib.sha256(_dumped(document)).hexdigest()
+    return _dumped({**document, _CHECKSUM: checksum})

@@ -124,6 +124,13 @@ class ManifestStore:
             )
         return StoredManifest(manifest=manifest, keys=keys, size_bytes=len(data))
 
+    async def replace(self, manifest: Manifest) -> None:
+        """Write a manifest in place of the one that is there: only for another wrapping of the same data key."""
+        await self._objects.put(
+            self._keys.of(manifest.metadata).manifest, encode_manifest(manifest)
+        )
+        self.forget(manifest.metadata)
+
     async def claim_abandoned(self, metadata: RemoteLogSegmentMetadata, reason: str) -> bool:
         """Make every other copy of this segment id fail; false when one has succeeded already."""
         key = self._keys.of(metadata).manifest

@@ -42,9 +42,10 @@ class PartBuffer:
 class PartBudget:
     """Hands out buffers up to a number of bytes; who finds none waits its turn."""
 
-    def __init__(self, capacity_bytes: int) -> None:
+    def __init__(self, capacity_bytes: int, reservable_bytes: int = 0) -> None:
         self.capacity_bytes = capacity_bytes
         self.used_bytes = 0
+        self._reservable_bytes = reservable_bytes
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def acquire(self, size_bytes: int) -> PartBuffer:
@@ -66,6 +67,25 @@ class PartBudget:
     def release(self, buffer: PartBuffer) -> None:
         """Give a buffer back; it must not be used any more."""
         self.used_bytes -= buffer.size_bytes
+        self._serve()
+
+    def try_reserve(self, size_bytes: int) -> bool:
+        """Take bytes out of the budget for work beside the buffers, if that is possible at once.
+
+        No more than `reservable_bytes` in all: whoever holds them may wait for a buffer, so the rest must suffice for one.
+        """
+        if self._waiting or size_bytes > self._reservable_bytes:
+            return False
+        if self.used_bytes + size_bytes > self.capacity_bytes:
+            return False
+        self._reservable_bytes -= size_bytes
+        self.used_bytes += size_bytes
+        return True
+
+    def give_back(self, size_bytes: int) -> None:
+        """End what `try_reserve` began."""
+        self._reservable_bytes += size_bytes
+        self.used_bytes -= size_bytes
         self._serve()
 
     async def _wait(self, size_bytes: int) -> None:

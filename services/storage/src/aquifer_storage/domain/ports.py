@@ -1,13 +1,12 @@
-"""What the domain needs from an object store."""
+"""What the domain needs from an object store and from a key ring."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from aquifer_core.formats.checksum import Buffer
-from aquifer_core.formats.remote_data_id import RemoteDataId
-from aquifer_core.ids import KafkaUuid
-from aquifer_core.segment import RemoteLogSegmentMetadata
+
+from aquifer_storage.domain.envelope import WrappedKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,28 +110,38 @@ class StoredChunk:
     is_encrypted: bool = False
 
 
-class ChunkTransform(Protocol):
-    """Compresses and seals chunks. Called in worker threads."""
+class KeyRing(Protocol):
+    """Key-encryption keys; what a KMS provider implements.
 
-    @property
-    def codec(self) -> str:
-        """Compression of new chunks, as the manifest names it."""
+    Wrapped keys name the key that wrapped them. Calls may be made concurrently; each has a deadline of its own.
+    """
+
+    async def active_key_id(self) -> str:
+        """Return the id of the key that wraps new data keys."""
         ...
 
-    @property
-    def overhead_bytes(self) -> int:
-        """Most bytes by which the stored form of a chunk is longer than the chunk."""
-        ...
-
-    def encode(self, metadata: RemoteLogSegmentMetadata, pieces: Sequence[Buffer]) -> StoredChunk:
-        """Make the stored form of a chunk."""
-        ...
-
-    def decode(self, segment_id: KafkaUuid, data_id: RemoteDataId, data: bytes) -> bytes:
-        """Make the original bytes of a chunk.
+    async def wrap(self, data_key: bytes) -> WrappedKey:
+        """Wrap a data key with the active key.
 
         Raises:
-            CorruptSegmentError: the bytes cannot be opened.
-            PreconditionError: this service cannot read such chunks; the text says why.
+            PreconditionError: the active key cannot be used (ENCRYPTION_KEY_UNAVAILABLE).
+            UnavailableError: the provider does not answer.
         """
+        ...
+
+    async def unwrap(self, wrapped: WrappedKey) -> bytes:
+        """Unwrap a data key.
+
+        Raises:
+            PreconditionError: the key is missing or another one (ENCRYPTION_KEY_UNAVAILABLE).
+            UnavailableError: the provider does not answer.
+        """
+        ...
+
+    async def check(self) -> None:
+        """Return when new data keys can be wrapped, raise when they cannot."""
+        ...
+
+    async def close(self) -> None:
+        """Release everything. Idempotent."""
         ...

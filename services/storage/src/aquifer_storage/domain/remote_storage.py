@@ -15,14 +15,17 @@ from aquifer_core.segment import (
 
 from aquifer_storage.domain.chunk_reader import ChunkReader
 from aquifer_storage.domain.chunk_tables import ChunkTables
+from aquifer_storage.domain.cpu_threads import CpuThreads
 from aquifer_storage.domain.manifest_store import ManifestStore
 from aquifer_storage.domain.object_key import ObjectKeys
+from aquifer_storage.domain.opened_segments import OpenedSegments
 from aquifer_storage.domain.options import StorageOptions
-from aquifer_storage.domain.ports import ChunkTransform, ObjectStore
+from aquifer_storage.domain.ports import KeyRing, ObjectStore
+from aquifer_storage.domain.rewrapping import Rewrapped
 from aquifer_storage.domain.segment_reader import SegmentReader
+from aquifer_storage.domain.segment_transforms import SegmentTransforms
 from aquifer_storage.domain.segment_verifier import SegmentVerifier
 from aquifer_storage.domain.segment_writer import SegmentWriter
-from aquifer_storage.domain.transform import IdentityTransform
 
 
 class RemoteStorage(RemoteStorageManager):
@@ -38,22 +41,36 @@ class RemoteStorage(RemoteStorageManager):
         options: StorageOptions,
         writer_version: str,
         key_prefix: str = "",
-        transform: ChunkTransform | None = None,
+        key_ring: KeyRing | None = None,
     ) -> None:
-        chosen = transform or IdentityTransform()
         keys = ObjectKeys(key_prefix)
         self._objects = objects
         self.options = options
-        self.codec = chosen.codec
         self.writer_version = writer_version
         self._manifests = ManifestStore(objects, keys, options.manifest_cache_entries)
-        self._tables = ChunkTables(objects, keys, self._manifests, options.table_cache_chunks)
-        self.chunks = ChunkReader(objects, keys, chosen, options)
+        self._threads = CpuThreads(options.cpu_threads)
+        self._transforms = SegmentTransforms(key_ring, options)
+        opened = OpenedSegments(self._manifests, self._transforms)
+        self._tables = ChunkTables(objects, keys, opened, options.table_cache_chunks)
+        self.chunks = ChunkReader(objects, keys, options, self._threads)
         self.writer = SegmentWriter(
-            objects, keys, self._manifests, chosen, options, writer_version=writer_version
+            objects,
+            keys,
+            self._manifests,
+            self._transforms,
+            options,
+            threads=self._threads,
+            writer_version=writer_version,
         )
-        self._reader = SegmentReader(objects, keys, self._manifests, self._tables, self.chunks)
-        self._verifier = SegmentVerifier(objects, keys, self._manifests, chosen, options)
+        self._reader = SegmentReader(objects, keys, opened, self._tables, self.chunks)
+        self._verifier = SegmentVerifier(
+            objects, keys, self._manifests, opened, options, threads=self._threads
+        )
+
+    @property
+    def encryption(self) -> str:
+        """Encryption of new segments, `none` or the cipher."""
+        return self._transforms.encryption
 
     async def configure(self, configs: Mapping[str, str]) -> None:
         """Nothing is left to configure: everything came with the constructor."""
@@ -126,6 +143,15 @@ class RemoteStorage(RemoteStorageManager):
         self._tables.forget(metadata)
         self.chunks.forget(metadata)
 
+    async def rewrap_segment(self, metadata: RemoteLogSegmentMetadata) -> Rewrapped:
+        """Wraps the segment's data key with the active key; only the manifest is written. Idempotent.
+
+        Raises:
+            RemoteResourceNotFoundError: the segment is not in the store.
+            PreconditionError: the key that wrapped the data key, or the active one, is not there.
+        """
+        return await self.writer.rewrap(metadata)
+
     async def describe_segment(self, metadata: RemoteLogSegmentMetadata) -> StoredSegment:
         """What the store's manifest says of the segment."""
         return (await self._manifests.get(metadata)).stored_segment()
@@ -146,4 +172,6 @@ class RemoteStorage(RemoteStorageManager):
         await self.chunks.close()
         await self._tables.close()
         await self._manifests.close()
+        await self._transforms.close()
+        self._threads.close()
         await self._objects.close()

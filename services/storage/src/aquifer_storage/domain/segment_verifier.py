@@ -1,6 +1,5 @@
 """Reads a stored segment back and checks every checksum."""
 
-import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
@@ -9,14 +8,17 @@ from aquifer_core.errors import CorruptDataError, RemoteResourceNotFoundError
 from aquifer_core.formats.record_batch import complete_batches_size, iter_batches, validate_crc
 from aquifer_core.segment import RemoteLogSegmentMetadata, VerifyFinding, VerifyProgress
 
-from aquifer_storage.domain.chunk_reader import ReadableSegment, verify_chunk
 from aquifer_storage.domain.chunk_tables import parse_table
-from aquifer_storage.domain.index_bundle import check_part
+from aquifer_storage.domain.cpu_threads import CpuThreads
+from aquifer_storage.domain.index_bundle import opened_part
 from aquifer_storage.domain.manifest import LOG_PART, BundlePart, Manifest
 from aquifer_storage.domain.manifest_store import ManifestStore, StoredManifest, segment_not_found
 from aquifer_storage.domain.object_key import ObjectKeys
+from aquifer_storage.domain.opened_segments import OpenedSegments
 from aquifer_storage.domain.options import StorageOptions
-from aquifer_storage.domain.ports import ChunkTransform, ObjectStore
+from aquifer_storage.domain.ports import ObjectStore
+from aquifer_storage.domain.readable_segment import ReadableSegment
+from aquifer_storage.domain.transform import SegmentTransform
 
 INDEXES_PART = "indexes"
 MANIFEST_PART = "manifest"
@@ -25,7 +27,7 @@ MANIFEST_PART = "manifest"
 class SegmentVerifier:
     """Verifies one segment; damage becomes findings. Reads past every cache.
 
-    Only the store itself not answering is raised, and the segment not being there.
+    Only the store itself not answering is raised, the segment not being there, and its key not being there.
     """
 
     def __init__(
@@ -33,14 +35,17 @@ class SegmentVerifier:
         objects: ObjectStore,
         keys: ObjectKeys,
         manifests: ManifestStore,
-        transform: ChunkTransform,
+        opened: OpenedSegments,
         options: StorageOptions,
+        *,
+        threads: CpuThreads,
     ) -> None:
         self._objects = objects
         self._keys = keys
         self._manifests = manifests
-        self._transform = transform
+        self._opened = opened
         self._options = options
+        self._threads = threads
 
     async def verify(self, metadata: RemoteLogSegmentMetadata) -> AsyncIterator[VerifyProgress]:
         """Yield progress with what was found; see `RemoteStorageManager.verify_segment`."""
@@ -58,13 +63,14 @@ class SegmentVerifier:
             )
             return
         manifest = stored.manifest
+        transform = (await self._opened.open(manifest)).transform
         total = stored.stored_segment().stored_bytes
         findings = list(_manifest_findings(metadata, manifest))
-        bundle, bundle_findings = await self._read_bundle(stored)
+        bundle, bundle_findings = await self._read_bundle(stored, transform)
         findings += bundle_findings
         verified = stored.size_bytes + len(bundle)
         yield VerifyProgress(verified_bytes=verified, total_bytes=total, findings=tuple(findings))
-        segment = _readable(manifest, bundle)
+        segment = _readable(manifest, bundle, transform)
         if segment is not None:
             async with aclosing(self._verify_log(segment, manifest)) as steps:
                 async for read_bytes, found in steps:
@@ -72,7 +78,9 @@ class SegmentVerifier:
                     yield VerifyProgress(verified_bytes=verified, total_bytes=total, findings=found)
         yield VerifyProgress(verified_bytes=verified, total_bytes=total, done=True)
 
-    async def _read_bundle(self, stored: StoredManifest) -> tuple[bytes, list[VerifyFinding]]:
+    async def _read_bundle(
+        self, stored: StoredManifest, transform: SegmentTransform
+    ) -> tuple[bytes, list[VerifyFinding]]:
         """Read the index bundle and check every part of it."""
         manifest = stored.manifest
         if not manifest.bundle_bytes:
@@ -91,7 +99,7 @@ class SegmentVerifier:
         for part, location in manifest.parts.items():
             data = bundle[location.position : location.position + location.size_bytes]
             try:
-                check_part(manifest.metadata, part, location, data)
+                data = opened_part(transform, part, location, data)
                 if part is BundlePart.REMOTE_LOG_INDEX:
                     parse_table(manifest.metadata, data)
             except CorruptDataError as error:
@@ -123,7 +131,7 @@ class SegmentVerifier:
                 following = iter(numbers)
                 async for data in pieces:
                     read_bytes += len(data)
-                    finding = await asyncio.to_thread(
+                    finding = await self._threads.run(
                         self._check, segment, next(following), data, digest
                     )
                     findings += [finding] if finding is not None else []
@@ -137,7 +145,7 @@ class SegmentVerifier:
     ) -> VerifyFinding | None:
         """Check a chunk and its record batches; runs in a worker thread."""
         try:
-            chunk = verify_chunk(segment, number, data, self._transform)
+            chunk = segment.verified_chunk(number, data)
             digest.update(chunk)
             if complete_batches_size(chunk) != len(chunk):
                 raise CorruptDataError("the chunk ends inside a record batch")
@@ -174,15 +182,18 @@ def _manifest_findings(
         )
 
 
-def _readable(manifest: Manifest, bundle: bytes) -> ReadableSegment | None:
+def _readable(
+    manifest: Manifest, bundle: bytes, transform: SegmentTransform
+) -> ReadableSegment | None:
     """Return the segment with its chunk table; none when that is damaged, which is a finding already."""
     location = manifest.parts[BundlePart.REMOTE_LOG_INDEX]
     data = bundle[location.position : location.position + location.size_bytes]
     try:
-        table = parse_table(manifest.metadata, data)
+        opened = transform.open_part(BundlePart.REMOTE_LOG_INDEX, data)
+        table = parse_table(manifest.metadata, opened)
     except CorruptDataError:
         return None
-    return ReadableSegment(metadata=manifest.metadata, table=table)
+    return ReadableSegment(metadata=manifest.metadata, table=table, transform=transform)
 
 
 def _finding(

@@ -1,10 +1,6 @@
 """Copies segments into the store."""
 
 import asyncio
-import hashlib
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass
 
 import structlog
 from aquifer_core.errors import (
@@ -13,9 +9,7 @@ from aquifer_core.errors import (
     InvalidRequestError,
     RemoteStorageUnavailableError,
 )
-from aquifer_core.formats.checksum import Buffer, crc32c
-from aquifer_core.formats.remote_data_id import RemoteDataId
-from aquifer_core.formats.remote_log_index import RemoteLogIndex, RemoteLogIndexEntry
+from aquifer_core.formats.remote_log_index import RemoteLogIndex
 from aquifer_core.ids import RemoteLogSegmentId
 from aquifer_core.segment import (
     CopyResult,
@@ -24,31 +18,26 @@ from aquifer_core.segment import (
     RemoteLogSegmentMetadata,
 )
 
-from aquifer_storage.domain.chunker import Chunk, Chunker
+from aquifer_storage.domain.cpu_threads import CpuThreads
 from aquifer_storage.domain.custom_metadata import RemoteLogIndexLocation
 from aquifer_storage.domain.index_bundle import build_bundle, check_indexes
 from aquifer_storage.domain.keyed_locks import KeyedLocks
+from aquifer_storage.domain.log_pipeline import CopiedLog, LogPipeline
 from aquifer_storage.domain.log_upload import LogUpload
 from aquifer_storage.domain.manifest import BundlePart, Manifest, StoredLog
 from aquifer_storage.domain.manifest_store import ManifestStore, StoredManifest
 from aquifer_storage.domain.object_key import ObjectKeys
 from aquifer_storage.domain.options import MAX_SEGMENT_BYTES, StorageOptions
 from aquifer_storage.domain.part_budget import PartBudget
-from aquifer_storage.domain.ports import ChunkTransform, ObjectStore, StoredChunk
+from aquifer_storage.domain.ports import ObjectStore
+from aquifer_storage.domain.rewrapping import Rewrapped, Rewrapper
+from aquifer_storage.domain.segment_transforms import SegmentTransforms
 from aquifer_storage.domain.task_owner import TaskOwner
+from aquifer_storage.domain.transform import SegmentTransform
 
 logger = structlog.get_logger(__name__)
 
 _BUSY_RETRY_MS = 1_000
-
-
-@dataclass(slots=True)
-class _CopiedLog:
-    """What is known of the `.log` object while it is written."""
-
-    chunks: list[RemoteLogIndexEntry]
-    sha256: str = ""
-    stored_bytes: int = 0
 
 
 class SegmentWriter:
@@ -62,18 +51,21 @@ class SegmentWriter:
         objects: ObjectStore,
         keys: ObjectKeys,
         manifests: ManifestStore,
-        transform: ChunkTransform,
+        transforms: SegmentTransforms,
         options: StorageOptions,
         *,
+        threads: CpuThreads,
         writer_version: str,
     ) -> None:
         self._objects = objects
         self._keys = keys
         self._manifests = manifests
-        self._transform = transform
+        self._transforms = transforms
         self._options = options
         self._writer_version = writer_version
-        self.budget = PartBudget(options.upload_budget_bytes)
+        self._rewrapper = Rewrapper(objects, keys, manifests, transforms)
+        self._threads = threads
+        self.budget = PartBudget(options.upload_budget_bytes, options.ahead_bytes)
         self._locks: KeyedLocks[RemoteLogSegmentId] = KeyedLocks()
         self._cleanups = TaskOwner()
 
@@ -94,12 +86,20 @@ class SegmentWriter:
                 copied = await self._copy(metadata, data)
         return _copy_result(copied)
 
+    async def rewrap(self, metadata: RemoteLogSegmentMetadata) -> Rewrapped:
+        """Wrap a segment's data key with the active key; see `rewrapping`."""
+        async with self._locks.hold(metadata.segment_id):
+            return await self._rewrapper.rewrap(metadata)
+
     async def delete(self, metadata: RemoteLogSegmentMetadata) -> None:
         """Delete every object of a segment and every unfinished upload of its log. Idempotent."""
         keys = self._keys.of(metadata)
         async with self._locks.hold(metadata.segment_id):
             self._manifests.forget(metadata)
             await self._objects.delete(keys.all)
+            if self._transforms.key_ring is not None:
+                # Another process may have rewrapped, and so written the manifest, after its deletion.
+                await self._objects.delete([keys.manifest])
             await self._objects.abort_uploads(keys.log)
         logger.info("segment_deleted", segment_id=str(metadata.segment_id))
 
@@ -111,66 +111,25 @@ class SegmentWriter:
         self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
     ) -> StoredManifest:
         keys = self._keys.of(metadata)
-        most_chunks = metadata.segment_size_bytes // self._options.chunk_size_bytes + 1
-        most_bytes = metadata.segment_size_bytes + most_chunks * self._transform.overhead_bytes
+        topic = self._options.of_topic(metadata.topic_id_partition.topic)
+        transform = await self._transforms.begin(metadata)
+        most_chunks = metadata.segment_size_bytes // topic.chunk_size_bytes + 1
+        most_bytes = metadata.segment_size_bytes + most_chunks * transform.overhead_bytes
+        pipeline = LogPipeline(
+            metadata, transform, topic.chunk_size_bytes, self._threads, self.budget
+        )
         upload = LogUpload(self._objects, keys.log, most_bytes, self.budget, self._options)
         try:
             async with upload:
-                log = await self._upload_log(metadata, data.log_segment, upload)
+                log = await pipeline.run(data.log_segment, upload)
             await self._check_stored_size(keys.log, log.stored_bytes)
-            return await self._finish(metadata, data, log)
+            return await self._finish(metadata, data, log, transform)
         except BaseException as error:
             logger.warning(
                 "segment_copy_failed", segment_id=str(metadata.segment_id), error=repr(error)
             )
             await asyncio.shield(self._cleanups.start(self._clean_up(metadata, upload)))
             raise
-
-    async def _upload_log(
-        self, metadata: RemoteLogSegmentMetadata, source: LogSource, upload: LogUpload
-    ) -> _CopiedLog:
-        digest = hashlib.sha256()
-        log = _CopiedLog(chunks=[])
-        async with aclosing(self._chunks(metadata, source)) as chunks:
-            async for chunk in chunks:
-                stored, crc = await asyncio.to_thread(self._encode, metadata, chunk, digest)
-                entry = _entry(metadata, chunk, stored, crc, upload.stored_bytes)
-                log.chunks.append(entry)
-                await upload.append(stored.pieces)
-        await upload.complete()
-        log.stored_bytes = upload.stored_bytes
-        log.sha256 = digest.hexdigest()
-        return log
-
-    async def _chunks(
-        self, metadata: RemoteLogSegmentMetadata, source: LogSource
-    ) -> AsyncGenerator[Chunk, None]:
-        chunker = Chunker(metadata, self._options.chunk_size_bytes)
-        received = 0
-        async for piece in source.chunks():
-            received += len(piece)
-            if received > metadata.segment_size_bytes:
-                break
-            for chunk in chunker.feed(piece):
-                yield chunk
-        if received != metadata.segment_size_bytes:
-            more = "more than " if received > metadata.segment_size_bytes else ""
-            raise InvalidRequestError(
-                f"segment {metadata.segment_id.id} was announced with {metadata.segment_size_bytes} bytes, "
-                f"{more}{min(received, metadata.segment_size_bytes)} came"
-            )
-        last = chunker.finish()
-        if last is not None:
-            yield last
-
-    def _encode(
-        self, metadata: RemoteLogSegmentMetadata, chunk: Chunk, digest: "hashlib._Hash"
-    ) -> tuple[StoredChunk, int]:
-        """Digest a chunk and make its stored form; runs in a worker thread."""
-        for piece in chunk.pieces:
-            digest.update(piece)
-        stored = self._transform.encode(metadata, chunk.pieces)
-        return stored, _crc32c(stored.pieces)
 
     async def _check_stored_size(self, key: str, expected_bytes: int) -> None:
         found = await self._objects.size_bytes(key)
@@ -181,9 +140,13 @@ class SegmentWriter:
             )
 
     async def _finish(
-        self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData, log: _CopiedLog
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        data: LogSegmentData,
+        log: CopiedLog,
+        transform: SegmentTransform,
     ) -> StoredManifest:
-        bundle = build_bundle(metadata, data, RemoteLogIndex(log.chunks))
+        bundle = build_bundle(metadata, data, RemoteLogIndex(log.chunks), transform)
         await self._objects.put(self._keys.of(metadata).indexes, bundle.data)
         copied = await self._manifests.create(
             Manifest(
@@ -193,10 +156,11 @@ class SegmentWriter:
                     stored_bytes=log.stored_bytes,
                     sha256=log.sha256,
                     chunk_count=len(log.chunks),
-                    codec=self._transform.codec,
+                    codec=transform.codec,
                 ),
                 parts=bundle.parts,
                 writer_version=self._writer_version,
+                encryption=transform.envelope,
             )
         )
         logger.info(
@@ -242,41 +206,15 @@ async def _drain(source: LogSource) -> None:
         pass
 
 
-def _crc32c(pieces: Sequence[Buffer]) -> int:
-    crc = 0
-    for piece in pieces:
-        crc = crc32c(piece, crc)
-    return crc
-
-
-def _entry(
-    metadata: RemoteLogSegmentMetadata, chunk: Chunk, stored: StoredChunk, crc: int, position: int
-) -> RemoteLogIndexEntry:
-    return RemoteLogIndexEntry(
-        first_offset=chunk.first_offset,
-        last_offset=chunk.last_offset,
-        first_timestamp_ms=chunk.first_timestamp_ms,
-        last_timestamp_ms=chunk.max_timestamp_ms,
-        data_length_bytes=chunk.size_bytes,
-        data_id=RemoteDataId(
-            segment_id=metadata.segment_id.id,
-            position=position,
-            stored_length_bytes=sum(len(piece) for piece in stored.pieces),
-            crc32c=crc,
-            is_compressed=stored.is_compressed,
-            is_encrypted=stored.is_encrypted,
-        ),
-    )
-
-
 def _copy_result(copied: StoredManifest) -> CopyResult:
     manifest = copied.manifest
     index = manifest.parts.get(BundlePart.REMOTE_LOG_INDEX)
     if index is None:
         raise CorruptSegmentError(f"manifest {copied.keys.manifest} has no remote log index")
+    is_sealed = manifest.encryption is not None  # then the manifest must be read anyway
     location = RemoteLogIndexLocation(position=index.position, size_bytes=index.size_bytes)
     return CopyResult(
-        custom_metadata=location.encode() if index.size_bytes else None,
+        custom_metadata=None if is_sealed or not index.size_bytes else location.encode(),
         stored_bytes=copied.stored_segment().stored_bytes,
         log_sha256=manifest.log.sha256,
     )
