@@ -102,4 +102,5 @@ async def test_a_migration_gives_way_to_a_table_that_is_in_use(metadata_dsn: str
                 await migrate(options, "base")
 
         await database.write(busy)
+        await migrate(options)
         await check_schema(database)
