@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -62,6 +63,21 @@ class FilesystemObjectStore:
         found = await self.request("list_uploads", key, lambda: self._uploads(key))
         for path in found:
             await self.request("abort_upload", key, lambda: path.unlink(missing_ok=True))  # noqa: B023
+        return len(found)
+
+    async def abort_stale_uploads(
+        self, prefix: str, older_than_s: float, is_ours: Callable[[str], bool]
+    ) -> int:
+        """Forget unfinished files that nobody has written to for so long; returns how many.
+
+        All of them are ours, whatever their keys.
+        """
+        touched_before_s = time.time() - older_than_s
+        found = await self.request(
+            "list_uploads", prefix, lambda: self._stale_uploads(touched_before_s)
+        )
+        for path in found:
+            await self.request("abort_upload", path.name, lambda: path.unlink(missing_ok=True))  # noqa: B023
         return len(found)
 
     async def get(self, key: str, position: int = 0, length_bytes: int | None = None) -> bytes:
@@ -128,6 +144,14 @@ class FilesystemObjectStore:
 
     def _uploads(self, key: str) -> list[Path]:
         return list(self._temporary.glob(f"{_digest(key)}-*"))
+
+    def _stale_uploads(self, touched_before_s: float) -> list[Path]:
+        stale = []
+        for path in self._temporary.glob("*"):
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime < touched_before_s:
+                    stale.append(path)
+        return stale
 
     def _write(self, key: str, data: Buffer, *, replace: bool = True) -> bool:
         path = self._path(key)

@@ -23,10 +23,10 @@ from aquifer_storage.adapters.s3_errors import (
     PreconditionFailedByStoreError,
     RefusedByStoreError,
     UnsupportedByStoreError,
-    UploadGoneError,
     translated,
 )
 from aquifer_storage.adapters.s3_retries import RequestLimits, Retries
+from aquifer_storage.adapters.s3_uploads import S3Upload, abort_stale_uploads
 from aquifer_storage.adapters.worker_threads import WorkerThreads
 from aquifer_storage.domain.ports import ObjectInfo, ObjectUpload
 
@@ -75,7 +75,7 @@ class S3ObjectStore:
         upload_id = await self.request(
             "create_upload", key, lambda client: client.begin_upload(key)
         )
-        return _S3Upload(self, key, upload_id)
+        return S3Upload(self, key, upload_id)
 
     async def abort_uploads(self, key: str) -> int:
         """Forget every unfinished upload of a key; stores that cannot list them have none to show."""
@@ -87,8 +87,22 @@ class S3ObjectStore:
             logger.warning("object_store_cannot_list_uploads", key=key, error=error.message)
             return 0
         for upload_id in upload_ids:
-            await _S3Upload(self, key, upload_id).abort()
+            await S3Upload(self, key, upload_id).abort()
         return len(upload_ids)
+
+    async def abort_stale_uploads(
+        self, prefix: str, older_than_s: float, is_ours: Callable[[str], bool]
+    ) -> int:
+        """Forget uploads that were begun longer ago, of keys under a prefix that are ours; returns how many.
+
+        Their age is by this machine's clock and the store's.
+        """
+        began_before_ms = self._clock.now_ms() - int(older_than_s * 1000)
+        try:
+            return await abort_stale_uploads(self, prefix, began_before_ms, is_ours)
+        except UnsupportedByStoreError as error:
+            logger.warning("object_store_cannot_list_uploads", key=prefix, error=error.message)
+            return 0
 
     async def get(self, key: str, position: int = 0, length_bytes: int | None = None) -> bytes:
         """Read a range of an object."""
@@ -215,47 +229,3 @@ class S3ObjectStore:
             return await self._threads.run(call, self._client)
         except Exception as error:
             raise translated(error, operation, key) from error
-
-
-class _S3Upload:
-    """A multipart upload; implements `domain.ports.ObjectUpload`."""
-
-    def __init__(self, store: S3ObjectStore, key: str, upload_id: str) -> None:
-        self._store = store
-        self._key = key
-        self._id = upload_id
-        self._etags: dict[int, str] = {}
-
-    async def put_part(self, number: int, data: Buffer) -> None:
-        """Write a part."""
-        self._etags[number] = await self._store.request(
-            "upload_part",
-            self._key,
-            lambda client: client.put_part(self._key, self._id, number, data),
-            len(data),
-        )
-
-    async def complete(self) -> None:
-        """Make the object of the parts."""
-        etags = sorted(self._etags.items())
-        try:
-            await self._store.request(
-                "complete_upload",
-                self._key,
-                lambda client: client.complete_upload(self._key, self._id, etags),
-            )
-        except UploadGoneError:
-            # The answer of an attempt that succeeded may have been lost; the copy compares sizes.
-            if await self._store.size_bytes(self._key) is None:
-                raise
-
-    async def abort(self) -> None:
-        """Forget the parts."""
-        try:
-            await self._store.request(
-                "abort_upload",
-                self._key,
-                lambda client: client.abort_upload(self._key, self._id),
-            )
-        except (UploadGoneError, RemoteResourceNotFoundError):
-            return

@@ -21,6 +21,7 @@ from urllib3.exceptions import IncompleteRead
 from aquifer_storage.adapters.s3_connections import connection_pools
 
 PAGE_OBJECTS: Final = 1000
+_NEVER_MS: Final = 1 << 62
 _CONTENT_TYPE: Final = "application/octet-stream"
 
 
@@ -51,6 +52,23 @@ class S3Options:
     retry_timeout_s: float = 20.0
     create_bucket: bool = False
     ca_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnfinishedUpload:
+    """An upload that was neither completed nor aborted."""
+
+    key: str
+    upload_id: str
+    began_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadsPage:
+    """Some unfinished uploads in the order of their keys, and whether there are more."""
+
+    uploads: Sequence[UnfinishedUpload]
+    is_truncated: bool
 
 
 class S3Client(Minio):
@@ -114,6 +132,24 @@ class S3Client(Minio):
         """Ids of the unfinished uploads of a key."""
         found = self._list_multipart_uploads(self.bucket, prefix=key, max_uploads=1000)
         return [str(upload.upload_id) for upload in found.uploads if upload.object_name == key]
+
+    def uploads_page(self, prefix: str, after_key: str) -> UploadsPage:
+        """List up to one page of unfinished uploads after those of a key."""
+        found = self._list_multipart_uploads(
+            self.bucket, prefix=prefix, key_marker=after_key or None, max_uploads=PAGE_OBJECTS
+        )
+        # An upload without a date is taken for a new one.
+        uploads = [
+            UnfinishedUpload(
+                key=str(upload.object_name),
+                upload_id=str(upload.upload_id),
+                began_ms=_NEVER_MS
+                if upload.initiated_time is None
+                else int(upload.initiated_time.timestamp() * 1000),
+            )
+            for upload in found.uploads
+        ]
+        return UploadsPage(uploads=uploads, is_truncated=found.is_truncated)
 
     def get(self, key: str, position: int, length_bytes: int | None) -> bytes:
         """Read a range; nothing when it begins past the end."""

@@ -14,6 +14,10 @@ MANIFEST_SUFFIX: Final = ".manifest"
 # Kafka's rule for topic names; it also keeps every key one level deep where it says so.
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
+_LOG: Final = re.compile(
+    r"[a-zA-Z0-9._-]{1,249}-[a-zA-Z0-9_-]{22}/[0-9]+/[0-9]{20}-[a-zA-Z0-9_-]{22}\.log"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentKeys:
@@ -51,6 +55,10 @@ class ObjectKeys:
             f"{metadata.start_offset:020d}-{metadata.segment_id.id}"
         )
         return keys_of_base(base)
+
+    def is_log(self, key: str) -> bool:
+        """Whether a key is one that this class makes for a log; a bucket may be shared with others."""
+        return key.startswith(self.prefix) and bool(_LOG.fullmatch(key, len(self.prefix)))
 
 
 def keys_of_base(base: str) -> SegmentKeys:
