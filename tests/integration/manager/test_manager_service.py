@@ -20,13 +20,16 @@ from aquifer_core.errors import (
 from aquifer_core.fakes.remote_log_metadata import InMemoryRemoteLogMetadataManager
 from aquifer_core.fakes.remote_storage import InMemoryRemoteStorageManager
 from aquifer_core.formats.transaction_index import AbortedTransaction
-from aquifer_core.segment import CopyResult, RemoteLogSegmentMetadata
-from aquifer_core.state import RemoteLogSegmentState
-from aquifer_manager.adapters.deletion_journal import FileDeletionJournal
+from aquifer_core.segment import (
+    CopyResult,
+    RemoteLogSegmentMetadata,
+    RemotePartitionDeleteMetadata,
+)
+from aquifer_core.state import RemoteLogSegmentState, RemotePartitionDeleteState
 from aquifer_rpc import convert
 from fixtures.manager_segments import Segment, batch, put
 from fixtures.manager_service import INCARNATION, ManagerBench, manager_bench
-from fixtures.manager_world import START_MS, Fault, SimulatedLog, partition
+from fixtures.manager_world import START_MS, Fault, Faults, SimulatedLog, faulty, partition
 from fixtures.polling import eventually
 
 TIP = partition()
@@ -352,14 +355,49 @@ async def test_stopped_partitions_with_delete_remote_lose_their_remote_data(
         await bench.describe(TIP)
 
 
-async def test_a_deletion_begun_by_an_earlier_process_goes_on(tmp_path: Path) -> None:
-    """T20: nobody has to ask again."""
-    FileDeletionJournal(tmp_path).begin({TIP: 1})
+async def test_a_deletion_is_answered_when_metadata_knows_of_it(tmp_path: Path) -> None:
+    """T20: a manager that is killed right after the answer loses nothing; without metadata the broker repeats."""
+    faults = Faults()
+    metadata = faulty(
+        InMemoryRemoteLogMetadataManager, faults, ["put_remote_partition_delete_metadata"]
+    )
+    stop = pb.StopPartitionsRequest(
+        broker_id=1, partitions=[convert.tip_to_pb(TIP)], delete_remote=True
+    )
+    async with manager_bench(tmp_path, metadata=metadata) as bench:
+        prepared_log(bench)
+        await bench.register()
+        await bench.lead(TIP)
+        await eventually(lambda: len(bench.storage.segment_ids) == 2)
+        faults.inject("put_remote_partition_delete_metadata")
+        with pytest.raises(RemoteStorageUnavailableError):
+            await bench.stub.StopPartitions(stop)
+        assert len(bench.storage.segment_ids) == 2
+        with pytest.raises(RemoteResourceNotFoundError):
+            await bench.describe(TIP)
+        await bench.stub.StopPartitions(stop)
+        await eventually(lambda: not bench.storage.segment_ids)
+
+
+async def test_a_deletion_that_metadata_knows_of_is_done_by_any_manager(tmp_path: Path) -> None:
+    """T20: nobody has to ask, and nothing on its disk is needed."""
     storage, metadata = InMemoryRemoteStorageManager(), InMemoryRemoteLogMetadataManager()
     await put(Segment(tip=TIP, batches=[batch(0)]), storage, metadata)
-    async with manager_bench(tmp_path, storage=storage, metadata=metadata):
-        await eventually(lambda: not storage.segment_ids)
-        await eventually(lambda: FileDeletionJournal(tmp_path).begun() == {})
+
+    async def done() -> bool:
+        left = [deletion async for deletion in metadata.list_partition_deletions()]
+        return not left and not storage.segment_ids
+
+    async with manager_bench(tmp_path, storage=storage, metadata=metadata, task_interval_ms=50):
+        await metadata.put_remote_partition_delete_metadata(
+            RemotePartitionDeleteMetadata(
+                topic_id_partition=TIP,
+                state=RemotePartitionDeleteState.DELETE_PARTITION_MARKED,
+                event_timestamp_ms=START_MS,
+                broker_id=-1,
+            )
+        )
+        await eventually(done)
 
 
 async def test_a_broker_without_heartbeat_is_forgotten(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ async def test_a_migration_gives_way_to_a_table_that_is_in_use(metadata_dsn: str
     async with Database(options) as database:
 
         async def busy(connection):  # type: ignore[no-untyped-def]
-            await connection.execute(text("LOCK TABLE topic IN ROW EXCLUSIVE MODE"))
+            await connection.execute(text("LOCK TABLE remote_log_partition IN ROW EXCLUSIVE MODE"))
             with pytest.raises(PreconditionError, match="in use"):
                 await migrate(options, "base")
 

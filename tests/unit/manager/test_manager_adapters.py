@@ -1,22 +1,18 @@
-"""Role classes by name (SR-2, SR-3), the deletion journal, decompression, settings (SR-6 to SR-9)."""
+"""Role classes by name (SR-2, SR-3), decompression, settings (SR-6 to SR-9)."""
 
 import gzip
-from pathlib import Path
 
 import cramjam
 import pytest
-from aquifer_core.errors import CorruptDataError, InvalidConfigurationError
+from aquifer_core.errors import InvalidConfigurationError
 from aquifer_core.formats.record_batch import CompressionCodec
 from aquifer_core.ports import RemoteStorageManager
 from aquifer_manager.adapters.decompression import decompress
-from aquifer_manager.adapters.deletion_journal import FileDeletionJournal
 from aquifer_manager.adapters.plugin import load_role
 from aquifer_manager.settings import ENV_PREFIX, ManagerSettings, RoleSettings
 from aquifer_rpc.environment import load_settings
-from fixtures.manager_world import partition
 
 KEY = "remote.log.storage.manager.class.name"
-TIP = partition()
 
 
 def test_a_role_is_made_from_its_dotted_path() -> None:
@@ -44,24 +40,6 @@ def test_a_role_that_cannot_be_had_is_refused_in_one_line(class_name: str, messa
     assert message in raised.value.message
     assert "\n" not in raised.value.message
     assert raised.value.metadata == {"key": KEY}
-
-
-def test_the_journal_keeps_deletions_across_restarts(tmp_path: Path) -> None:
-    """T20."""
-    other = partition(number=1)
-    journal = FileDeletionJournal(tmp_path)
-    journal.begin({TIP: 1, other: 2})
-    journal.begin({TIP: 1})
-    journal.end(other)
-    journal.end(other)
-    assert FileDeletionJournal(tmp_path).begun() == {TIP: 1}
-
-
-@pytest.mark.parametrize("content", ["{", "[1]", '[{"topic": "x"}]'])
-def test_a_damaged_journal_stops_the_start(tmp_path: Path, content: str) -> None:
-    (tmp_path / "partition-deletions.json").write_text(content)
-    with pytest.raises(CorruptDataError, match="not a deletion journal"):
-        FileDeletionJournal(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,7 @@ async def test_a_segment_deleted_during_the_scrub_is_no_finding(world: TaskWorld
         """Deletes everything properly just before it is verified."""
 
         async def verify_segment(self, *args: Any) -> AsyncIterator[VerifyProgress]:
+            await world.deletions.begin(1, [TIP])
             await world.delete_partition()
             async for progress in super().verify_segment(*args):
                 yield progress

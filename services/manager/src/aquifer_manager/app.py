@@ -17,7 +17,6 @@ from aquifer_rpc.supervised import SupervisedLoop
 
 from aquifer_manager.adapters.broker_logs import GrpcBrokerConnections
 from aquifer_manager.adapters.decompression import decompress
-from aquifer_manager.adapters.deletion_journal import FileDeletionJournal
 from aquifer_manager.adapters.failure_topic import KafkaFailureTopic
 from aquifer_manager.adapters.index_cache import DiskIndexCache
 from aquifer_manager.adapters.plugin import load_role
@@ -33,6 +32,7 @@ from aquifer_manager.domain.leader_log import LeaderLogs
 from aquifer_manager.domain.log_observer import LogObserver
 from aquifer_manager.domain.offset_for_timestamp import OffsetForTimestamp
 from aquifer_manager.domain.partition_deletion_task import PartitionDeletionTask
+from aquifer_manager.domain.partition_deletions import PartitionDeletions
 from aquifer_manager.domain.partition_view import CopyLag
 from aquifer_manager.domain.ports import BrokerConnections, IndexSource, Telemetry
 from aquifer_manager.domain.quota import ByteQuota
@@ -159,7 +159,6 @@ class Manager:
             readers=settings.reader_threads, max_pending=settings.reader_max_pending_tasks
         )
         self.manager = RemoteLogManager(parts)
-        self.manager.resume()
         self.server = GrpcServer(settings.grpc, name="manager", endless_methods=[_WATCH])
         self.server.add(
             add_RemoteLogManagerServiceServicer_to_server,
@@ -169,6 +168,10 @@ class Manager:
         await stack.enter_async_context(parts.scheduler)
         await stack.enter_async_context(self._loop("leases", self.manager.expire_leases, 1.0))
         await stack.enter_async_context(self._loop("deletion failures", failures.flush, 1.0))
+        deletions_s = settings.task_interval_ms / 1000
+        await stack.enter_async_context(
+            self._loop("partition deletions", parts.deletions.look, deletions_s)
+        )
         observe_s = settings.observe_interval_ms / 1000
         await stack.enter_async_context(self._loop("logs", parts.observer.observe, observe_s))
         await stack.enter_async_context(self.server)
@@ -252,7 +255,6 @@ def _parts(
     telemetry: Telemetry,
 ) -> ManagerParts:
     registry = Registry(lease_ms=settings.lease_ms, clock=clock)
-    journal = FileDeletionJournal(settings.data_dir)
     logs = LeaderLogs(registry, brokers, metadata)
     deletion = SegmentDeletion(storage, metadata, failures, clock=clock, telemetry=telemetry)
     copies = SegmentCopy(metadata, deletion, clock=clock, backoff=FETCH_BACKOFF)
@@ -284,7 +286,11 @@ def _parts(
         copy_abandoned_after_ms=settings.copy_abandoned_after_ms,
     )
     partition_deletion = PartitionDeletionTask(
-        metadata, deletion, journal, clock=clock, telemetry=telemetry
+        metadata,
+        deletion,
+        clock=clock,
+        telemetry=telemetry,
+        copy_abandoned_after_ms=settings.copy_abandoned_after_ms,
     )
     runners = {
         TaskType.COPY: copy.run,
@@ -293,16 +299,17 @@ def _parts(
         TaskType.PARTITION_DELETION: partition_deletion.run,
     }
     lane = _lane(settings)
+    scheduler = Scheduler(
+        runners,
+        dict.fromkeys(runners, lane),
+        clock=clock,
+        stop_grace_s=settings.stop_grace_ms / 1000,
+    )
     return ManagerParts(
         registry=registry,
-        scheduler=Scheduler(
-            runners,
-            dict.fromkeys(runners, lane),
-            clock=clock,
-            stop_grace_s=settings.stop_grace_ms / 1000,
-        ),
+        scheduler=scheduler,
         brokers=brokers,
-        journal=journal,
+        deletions=PartitionDeletions(metadata, scheduler.add, clock=clock),
         expiration=expiration,
         scrub=ScrubTask(storage, metadata, clock=clock, telemetry=telemetry),
         observer=LogObserver(registry, brokers, clock=clock),

@@ -47,7 +47,7 @@ class ManagerSettings(ServiceSettings):
     broker_client: GrpcClientSettings = GrpcClientSettings(max_attempts=2)
     """How brokers' BrokerLogService is called."""
     data_dir: Path = Path("/var/lib/aquifer/manager")
-    """Directory of the index cache and of the journal of partition deletions."""
+    """Directory of the index cache; it may be lost."""
 
     thread_pool_size: int = Field(default=10, ge=1, le=1000)
     """`remote.log.manager.thread.pool.size`: task runs at once, for each kind of task."""

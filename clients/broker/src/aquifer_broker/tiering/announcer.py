@@ -19,6 +19,8 @@ logger = structlog.get_logger(__name__)
 _INTERVAL_S: Final = 1.0
 _BACKOFF_MAX_S: Final = 5.0
 _ROLES_A_CALL: Final = 500
+# The manager answers a deletion when metadata knows of it, partition by partition.
+_DELETIONS_A_CALL: Final = 50
 # Changes are announced when they happen; now and then everything is compared, in case one was missed.
 _COMPARE_INTERVAL_S: Final = 30.0
 _TRIES: Final = 3
@@ -106,9 +108,9 @@ class Announcer:
         for _ in range(_TRIES):
             try:
                 await self._register()
+                await self._heartbeat()
                 await self._announce()
                 await self._raise_log_starts()
-                await self._heartbeat()
             except RemoteResourceNotFoundError as error:
                 if error.reason is not ErrorReason.BROKER_NOT_FOUND:
                     raise
@@ -155,24 +157,31 @@ class Announcer:
             for role in self._hosted():
                 if role.topic_id_partition.topic_id in news.configs:
                     self._announced[role.topic_id_partition] = role
+        # Last: it fails as long as metadata is away, and nothing else is to wait for that.
+        await self._delete()
 
     async def _stop(self, gone: Sequence[PartitionRole]) -> None:
         self._deletions |= {
             role.topic_id_partition for role in gone if self._delete_when_stopped(role)
         }
+        stopped = [role.topic_id_partition for role in gone]
+        # A deletion that is asked for while a mere stop is on its way is still to be told.
+        rest = [tip for tip in stopped if tip not in self._deletions]
+        for start in range(0, len(rest), _ROLES_A_CALL):
+            await self._stop_some(rest[start : start + _ROLES_A_CALL], delete_remote=False)
+
+    async def _delete(self) -> None:
         hosted = {role.topic_id_partition for role in self._hosted()}
         deletions = sorted(self._deletions - hosted)
-        stopped = [role.topic_id_partition for role in gone]
-        rest = [tip for tip in stopped if tip not in self._deletions]
-        for partitions, delete_remote in ((deletions, True), (rest, False)):
-            for start in range(0, len(partitions), _ROLES_A_CALL):
-                some = partitions[start : start + _ROLES_A_CALL]
-                await self._manager.stop(some, delete_remote=delete_remote)
-                # A deletion that was asked for while a mere stop was on its way is still to be told.
-                if delete_remote:
-                    self._deletions -= set(some)
-                for tip in some:
-                    self._announced.pop(tip, None)
+        for start in range(0, len(deletions), _DELETIONS_A_CALL):
+            some = deletions[start : start + _DELETIONS_A_CALL]
+            await self._stop_some(some, delete_remote=True)
+            self._deletions -= set(some)
+
+    async def _stop_some(self, some: Sequence[TopicIdPartition], *, delete_remote: bool) -> None:
+        await self._manager.stop(some, delete_remote=delete_remote)
+        for tip in some:
+            self._announced.pop(tip, None)
 
     async def _raise_log_starts(self) -> None:
         for tip, (leader_epoch, offset) in list(self._log_starts.items()):

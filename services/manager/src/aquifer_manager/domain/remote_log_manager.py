@@ -12,7 +12,7 @@ from aquifer_core.ports import Clock
 from aquifer_manager.domain.assignment import PartitionRole, RegisteredPartition
 from aquifer_manager.domain.expiration_task import ExpirationTask
 from aquifer_manager.domain.log_observer import LogObserver
-from aquifer_manager.domain.partition_deletion_task import DeletionJournal
+from aquifer_manager.domain.partition_deletions import PartitionDeletions
 from aquifer_manager.domain.partition_view import CopyLag, PartitionView, lag_of, view_of
 from aquifer_manager.domain.ports import BrokerConnections
 from aquifer_manager.domain.registry import Registry
@@ -35,7 +35,7 @@ class ManagerParts:
     registry: Registry
     scheduler: Scheduler
     brokers: BrokerConnections
-    journal: DeletionJournal
+    deletions: PartitionDeletions
     expiration: ExpirationTask
     scrub: ScrubTask
     observer: LogObserver
@@ -43,22 +43,20 @@ class ManagerParts:
 
 
 class RemoteLogManager:
-    """Answers announcements at once: they register and schedule, and never wait for remote storage (SR-15, SR-36)."""
+    """Answers announcements at once: they register and schedule, and never wait for remote storage (SR-15, SR-36).
+
+    Only the deletion of partitions waits for metadata, since it would be lost otherwise.
+    """
 
     def __init__(self, parts: ManagerParts) -> None:
         self._registry = parts.registry
         self._scheduler = parts.scheduler
         self._brokers = parts.brokers
-        self._journal = parts.journal
+        self._deletions = parts.deletions
         self._expiration = parts.expiration
         self._scrub = parts.scrub
         self._observer = parts.observer
         self._clock = parts.clock
-
-    def resume(self) -> None:
-        """Goes on with partition deletions that an earlier process began."""
-        for tip in self._journal.begun():
-            self._scheduler.add(TaskKey(tip, TaskType.PARTITION_DELETION))
 
     def register_broker(self, broker_id: int, incarnation: str, address: str) -> int:
         """Registers a broker; idempotent for one incarnation. Answers the length of its lease in ms."""
@@ -110,16 +108,18 @@ class RemoteLogManager:
             self._reschedule(changed)
             self._scheduler.due_now(TaskKey(tip, TaskType.EXPIRATION) for tip in changed)
 
-    def stop_partitions(
+    async def stop_partitions(
         self, broker_id: int, partitions: Sequence[TopicIdPartition], *, delete_remote: bool
     ) -> None:
-        """Ends the tasks of partitions; a copy in flight completes first. Deletion is a job that goes on by itself. Idempotent."""
+        """Ends the tasks of partitions; a copy in flight completes first. Deletion is a job that goes on by itself. Idempotent.
+
+        Raises:
+            RemoteStorageUnavailableError: metadata could not be told of the deletion; the tasks have ended all the same.
+        """
         changed = self._registry.stop(broker_id, partitions)
         self._reschedule(changed)
         if delete_remote:
-            self._journal.begin(dict.fromkeys(partitions, broker_id))
-            for tip in partitions:
-                self._scheduler.add(TaskKey(tip, TaskType.PARTITION_DELETION))
+            await self._deletions.begin(broker_id, partitions)
         logger.info(
             "partitions_stopped",
             broker_id=broker_id,

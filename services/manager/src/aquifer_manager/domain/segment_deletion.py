@@ -54,7 +54,6 @@ class SegmentDeletion:
         await self.mark(segment, reason=reason, broker_id=broker_id, leader_epoch=leader_epoch)
         await self.delete_objects(segment)
         await self.finish(segment, reason=reason, broker_id=broker_id, leader_epoch=leader_epoch)
-        self._failures.deleted(segment, reason)
 
     async def mark(
         self,
@@ -101,6 +100,7 @@ class SegmentDeletion:
             end_offset=segment.end_offset,
             reason=reason,
         )
+        self._failures.deleted(segment, reason)
 
     async def _move(
         self,

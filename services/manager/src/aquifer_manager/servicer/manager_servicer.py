@@ -99,7 +99,7 @@ class RemoteLogManagerServicer(pb_grpc.RemoteLogManagerServiceServicer):
     ) -> pb.StopPartitionsResponse:
         """See the contract."""
         del context
-        self._manager.stop_partitions(
+        await self._manager.stop_partitions(
             request.broker_id,
             [convert.tip_from_pb(tip) for tip in request.partitions],
             delete_remote=request.delete_remote,
