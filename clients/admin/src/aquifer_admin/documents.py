@@ -75,6 +75,16 @@ def finding(found: storage_pb2.VerifyFinding) -> Document:
     }
 
 
+def store_check(result: storage_pb2.CheckStoreResponse) -> Document:
+    """One check of the object store."""
+    return {
+        "check": result.name,
+        "outcome": _name(storage_pb2.CheckOutcome, result.outcome, "CHECK_OUTCOME_").lower(),
+        "message": result.message,
+        "duration_ms": result.duration_ms,
+    }
+
+
 def topic(known: cluster_pb2.Topic) -> Document:
     """A topic in one line."""
     return {

@@ -14,6 +14,7 @@ from rich.measure import Measurement
 from rich.progress import (
     BarColumn,
     DownloadColumn,
+    MofNCompleteColumn,
     Progress,
     TextColumn,
     TimeRemainingColumn,
@@ -24,7 +25,7 @@ from rich.text import Text
 
 from aquifer_admin.documents import Document
 
-__all__ = ["Column", "Report", "details", "emit", "progress_by_bytes", "table"]
+__all__ = ["Column", "Report", "details", "emit", "progress_by_bytes", "progress_by_count", "table"]
 
 # What is piped must not be wrapped at the width of a terminal that is not there.
 _WIDTH_WITHOUT_TERMINAL = 240
@@ -178,6 +179,21 @@ def progress_by_bytes() -> Iterator[Progress]:
         BarColumn(),
         DownloadColumn(binary_units=True),
         TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    disable = not console.is_terminal
+    with Progress(*columns, console=console, disable=disable, transient=True) as progress:
+        yield progress
+
+
+@contextmanager
+def progress_by_count() -> Iterator[Progress]:
+    """The same for things that are counted."""
+    console = _console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
     disable = not console.is_terminal

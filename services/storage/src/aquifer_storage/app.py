@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from aquifer.storage.v1.remote_storage_service_pb2_grpc import (
     add_RemoteStorageServiceServicer_to_server,
 )
+from aquifer_core.clock import SystemClock
 from aquifer_rpc.server import GrpcServer
 from aquifer_rpc.supervised import SupervisedLoop
 
@@ -18,6 +19,8 @@ from aquifer_storage.domain.object_key import ObjectKeys
 from aquifer_storage.domain.options import StorageOptions, TopicOptions
 from aquifer_storage.domain.ports import KeyRing
 from aquifer_storage.domain.remote_storage import RemoteStorage
+from aquifer_storage.domain.store_check import StoreCheck
+from aquifer_storage.domain.store_checks import STORE_CHECKS
 from aquifer_storage.domain.upload_sweeper import UploadSweeper
 from aquifer_storage.servicer import RemoteStorageServicer
 from aquifer_storage.settings import Backend, S3Settings, StorageSettings
@@ -50,7 +53,17 @@ async def running_server(settings: StorageSettings) -> AsyncIterator[GrpcServer]
         server = GrpcServer(settings.grpc, name="storage", probes=probes)
         server.add(
             add_RemoteStorageServiceServicer_to_server,
-            RemoteStorageServicer(storage, backend=settings.backend),
+            RemoteStorageServicer(
+                storage,
+                backend=settings.backend,
+                store_check=StoreCheck(
+                    objects,
+                    objects,
+                    STORE_CHECKS,
+                    clock=SystemClock(),
+                    key_prefix=settings.key_prefix,
+                ),
+            ),
         )
         sweeper = UploadSweeper(
             objects,

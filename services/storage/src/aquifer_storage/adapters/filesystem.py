@@ -116,6 +116,10 @@ class FilesystemObjectStore:
         """Return when the root directory can be written to; makes it when it is missing."""
         await self.request("head_bucket", "", self._probe)
 
+    async def store_time_ms(self) -> int | None:
+        """Time by the file system, which may be another machine's."""
+        return await self.request("head_bucket", "", self._probe)
+
     async def close(self) -> None:
         """Release the threads."""
         self._threads.close()
@@ -187,11 +191,13 @@ class FilesystemObjectStore:
                         found.append(ObjectInfo(key=key, size_bytes=path.stat().st_size))
         return sorted(found, key=lambda listed: listed.key)
 
-    def _probe(self) -> None:
+    def _probe(self) -> int:
         self._temporary.mkdir(parents=True, exist_ok=True)
         probe = self._temporary / uuid4().hex
         probe.write_bytes(b"")
+        written_ms = probe.stat().st_mtime_ns // 1_000_000
         probe.unlink()
+        return written_ms
 
 
 class _FileUpload:

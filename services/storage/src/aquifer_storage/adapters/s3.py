@@ -161,6 +161,10 @@ class S3ObjectStore:
                 f"bucket {options.bucket} does not exist at {options.endpoint}"
             )
 
+    async def store_time_ms(self) -> int | None:
+        """Time at the store, in whole seconds; none when it does not tell."""
+        return await self.request("head_bucket", "", lambda client: client.time_ms())
+
     async def close(self) -> None:
         """Release threads and connections."""
         await self._limits.close()

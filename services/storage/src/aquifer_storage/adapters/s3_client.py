@@ -6,6 +6,7 @@ from 7.2.0 on, and the contract tests of the object store cover every one.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from itertools import islice
 from typing import Final, cast
 
@@ -190,6 +191,13 @@ class S3Client(Minio):
         if create:
             self.make_bucket(self.bucket)
         return create
+
+    def time_ms(self) -> int | None:
+        """Time at the store by the Date of an answer, taken for the middle of that second."""
+        date = self._execute("HEAD", self.bucket).headers.get("date")
+        if date is None:
+            return None
+        return int(parsedate_to_datetime(date).timestamp() * 1000) + 500
 
 
 def read_piece(response: urllib3.BaseHTTPResponse, length_bytes: int) -> bytes:

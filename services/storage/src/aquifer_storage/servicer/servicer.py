@@ -13,6 +13,8 @@ from aquifer_rpc import convert
 from aquifer_storage import __version__
 from aquifer_storage.domain.options import MAX_SEGMENT_BYTES
 from aquifer_storage.domain.remote_storage import RemoteStorage
+from aquifer_storage.domain.store_check import StoreCheck
+from aquifer_storage.servicer.check_results import check_result_to_pb
 from aquifer_storage.servicer.copy_stream import CopyStream
 from aquifer_storage.servicer.pieces import MAX_DATA_BYTES, encoded_pieces
 
@@ -25,8 +27,9 @@ if TYPE_CHECKING:
 class RemoteStorageServicer(RemoteStorageServiceServicer):
     """Serves a RemoteStorage."""
 
-    def __init__(self, storage: RemoteStorage, *, backend: str) -> None:
+    def __init__(self, storage: RemoteStorage, *, backend: str, store_check: StoreCheck) -> None:
         self._storage = storage
+        self._store_check = store_check
         self._backend = backend
 
     async def CopyLogSegmentData(
@@ -126,6 +129,14 @@ class RemoteStorageServicer(RemoteStorageServiceServicer):
             key_id=done.key_id,
             is_rewrapped=done.is_rewrapped,
         )
+
+    async def CheckStore(
+        self, request: pb.CheckStoreRequest, context: Context
+    ) -> AsyncIterator[pb.CheckStoreResponse]:
+        """Checks the store."""
+        async with aclosing(self._store_check.run()) as results:
+            async for result in results:
+                yield check_result_to_pb(result)
 
     async def GetCapabilities(
         self, request: pb.GetCapabilitiesRequest, context: Context

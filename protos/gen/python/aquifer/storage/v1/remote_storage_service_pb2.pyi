@@ -60,6 +60,34 @@ SEGMENT_PART_SEGMENT: SegmentPart.ValueType  # 6
 """The `.log` file; sent last."""
 Global___SegmentPart: _TypeAlias = SegmentPart  # noqa: Y015
 
+class _CheckOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CheckOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CheckOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CHECK_OUTCOME_UNSPECIFIED: _CheckOutcome.ValueType  # 0
+    """Never valid."""
+    CHECK_OUTCOME_OK: _CheckOutcome.ValueType  # 1
+    """The store does it."""
+    CHECK_OUTCOME_DEGRADED: _CheckOutcome.ValueType  # 2
+    """The store does not do it; the service works without, at a price that the message names."""
+    CHECK_OUTCOME_FAILED: _CheckOutcome.ValueType  # 3
+    """The store does not do it, and cannot be used."""
+
+class CheckOutcome(_CheckOutcome, metaclass=_CheckOutcomeEnumTypeWrapper):
+    """What a check has found."""
+
+CHECK_OUTCOME_UNSPECIFIED: CheckOutcome.ValueType  # 0
+"""Never valid."""
+CHECK_OUTCOME_OK: CheckOutcome.ValueType  # 1
+"""The store does it."""
+CHECK_OUTCOME_DEGRADED: CheckOutcome.ValueType  # 2
+"""The store does not do it; the service works without, at a price that the message names."""
+CHECK_OUTCOME_FAILED: CheckOutcome.ValueType  # 3
+"""The store does not do it, and cannot be used."""
+Global___CheckOutcome: _TypeAlias = CheckOutcome  # noqa: Y015
+
 @_typing.final
 class PartSpec(_message.Message):
     """A part announced for a copy."""
@@ -729,6 +757,65 @@ class RewrapSegmentResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__previous_key_id) -> _WhichOneofReturnType__previous_key_id | None: ...
 
 Global___RewrapSegmentResponse: _TypeAlias = RewrapSegmentResponse  # noqa: Y015
+
+@_typing.final
+class CheckStoreRequest(_message.Message):
+    """Asks for the checks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckStoreRequest: _TypeAlias = CheckStoreRequest  # noqa: Y015
+
+@_typing.final
+class CheckStoreResponse(_message.Message):
+    """One check."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    DURATION_MS_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the check, for example `conditional-put`."""
+    outcome: Global___CheckOutcome.ValueType
+    """What it has found."""
+    message: _builtins.str
+    """For people."""
+    duration_ms: _builtins.int
+    """How long it took."""
+    number: _builtins.int
+    """Number of the check, from 1."""
+    total: _builtins.int
+    """How many there are."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        outcome: Global___CheckOutcome.ValueType = ...,
+        message: _builtins.str = ...,
+        duration_ms: _builtins.int = ...,
+        number: _builtins.int = ...,
+        total: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration_ms", b"duration_ms", "message", b"message", "name", b"name", "number", b"number", "outcome", b"outcome", "total", b"total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckStoreResponse: _TypeAlias = CheckStoreResponse  # noqa: Y015
 
 @_typing.final
 class GetCapabilitiesRequest(_message.Message):

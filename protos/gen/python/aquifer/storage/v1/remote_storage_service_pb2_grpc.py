@@ -87,6 +87,11 @@ class RemoteStorageServiceStub:
                 request_serializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.RewrapSegmentRequest.SerializeToString,
                 response_deserializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.RewrapSegmentResponse.FromString,
                 _registered_method=True)
+        self.CheckStore = channel.unary_stream(
+                '/aquifer.storage.v1.RemoteStorageService/CheckStore',
+                request_serializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.CheckStoreRequest.SerializeToString,
+                response_deserializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.CheckStoreResponse.FromString,
+                _registered_method=True)
         self.GetCapabilities = channel.unary_unary(
                 '/aquifer.storage.v1.RemoteStorageService/GetCapabilities',
                 request_serializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.GetCapabilitiesRequest.SerializeToString,
@@ -214,6 +219,16 @@ class RemoteStorageServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CheckStore(self, request, context):
+        """Tries out what segments need of the object store, and says what it lacks. Writes a few objects under `.aquifer-check/` and
+        deletes them. A store that fails is a result, not an error; one that cannot be reached ends the stream with the first result.
+
+        Errors: none beyond the service's.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetCapabilities(self, request, context):
         """Says what this service can do and how it is set.
 
@@ -270,6 +285,11 @@ def add_RemoteStorageServiceServicer_to_server(servicer, server):
                     servicer.RewrapSegment,
                     request_deserializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.RewrapSegmentRequest.FromString,
                     response_serializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.RewrapSegmentResponse.SerializeToString,
+            ),
+            'CheckStore': grpc.unary_stream_rpc_method_handler(
+                    servicer.CheckStore,
+                    request_deserializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.CheckStoreRequest.FromString,
+                    response_serializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.CheckStoreResponse.SerializeToString,
             ),
             'GetCapabilities': grpc.unary_unary_rpc_method_handler(
                     servicer.GetCapabilities,
@@ -528,6 +548,33 @@ class RemoteStorageService:
             '/aquifer.storage.v1.RemoteStorageService/RewrapSegment',
             aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.RewrapSegmentRequest.SerializeToString,
             aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.RewrapSegmentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckStore(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/aquifer.storage.v1.RemoteStorageService/CheckStore',
+            aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.CheckStoreRequest.SerializeToString,
+            aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.CheckStoreResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -114,6 +114,12 @@ class RemoteStorageServiceStub:
     * `NOT_FOUND` (SEGMENT_NOT_FOUND): the segment is not in the store.
     * `DATA_LOSS` (CHECKSUM_MISMATCH): the manifest is damaged.
     """
+    CheckStore: _grpc.UnaryStreamMultiCallable[_remote_storage_service_pb2.CheckStoreRequest, _remote_storage_service_pb2.CheckStoreResponse]
+    """Tries out what segments need of the object store, and says what it lacks. Writes a few objects under `.aquifer-check/` and
+    deletes them. A store that fails is a result, not an error; one that cannot be reached ends the stream with the first result.
+
+    Errors: none beyond the service's.
+    """
     GetCapabilities: _grpc.UnaryUnaryMultiCallable[_remote_storage_service_pb2.GetCapabilitiesRequest, _remote_storage_service_pb2.GetCapabilitiesResponse]
     """Says what this service can do and how it is set.
 
@@ -205,6 +211,12 @@ class RemoteStorageServiceAsyncStub(RemoteStorageServiceStub):
     Errors:
     * `NOT_FOUND` (SEGMENT_NOT_FOUND): the segment is not in the store.
     * `DATA_LOSS` (CHECKSUM_MISMATCH): the manifest is damaged.
+    """
+    CheckStore: _aio.UnaryStreamMultiCallable[_remote_storage_service_pb2.CheckStoreRequest, _remote_storage_service_pb2.CheckStoreResponse]  # type: ignore[assignment]
+    """Tries out what segments need of the object store, and says what it lacks. Writes a few objects under `.aquifer-check/` and
+    deletes them. A store that fails is a result, not an error; one that cannot be reached ends the stream with the first result.
+
+    Errors: none beyond the service's.
     """
     GetCapabilities: _aio.UnaryUnaryMultiCallable[_remote_storage_service_pb2.GetCapabilitiesRequest, _remote_storage_service_pb2.GetCapabilitiesResponse]  # type: ignore[assignment]
     """Says what this service can do and how it is set.
@@ -348,6 +360,18 @@ class RemoteStorageServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         * `NOT_FOUND` (SEGMENT_NOT_FOUND): the segment is not in the store.
         * `DATA_LOSS` (CHECKSUM_MISMATCH): the manifest is damaged.
+        """
+
+    @_abc_1.abstractmethod
+    def CheckStore(
+        self,
+        request: _remote_storage_service_pb2.CheckStoreRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_remote_storage_service_pb2.CheckStoreResponse], _abc.AsyncIterator[_remote_storage_service_pb2.CheckStoreResponse]]:
+        """Tries out what segments need of the object store, and says what it lacks. Writes a few objects under `.aquifer-check/` and
+        deletes them. A store that fails is a result, not an error; one that cannot be reached ends the stream with the first result.
+
+        Errors: none beyond the service's.
         """
 
     @_abc_1.abstractmethod
