@@ -85,6 +85,18 @@ class ObjectStoreContract:
         assert await objects.get("a/parts") == b"".join(parts)
         assert await objects.abort_uploads("a/parts") == 0
 
+    async def test_an_upload_that_must_not_replace_is_told_that_there_is_an_object(
+        self, objects: ObjectStore
+    ) -> None:
+        upload = await objects.start_upload("k/1", 5 * MIB)
+        await upload.put_part(1, b"1" * 10)
+        assert await upload.complete(replace=False)
+        late = await objects.start_upload("k/1", 5 * MIB)
+        await late.put_part(1, b"2" * 10)
+        assert not await late.complete(replace=False)
+        await late.abort()
+        assert await objects.get("k/1") == b"1" * 10
+
     async def test_an_aborted_upload_leaves_nothing(self, objects: ObjectStore) -> None:
         upload = await objects.start_upload("a", 5 * MIB)
         await upload.put_part(1, bytes(5 * MIB))

@@ -165,3 +165,28 @@ async def test_status_tells_what_is_up_and_ends_with_one_when_something_is_down(
     shown = await admin.run("status", "--timeout", "5")
     assert shown.code == 1
     assert "unreachable" in shown.out
+
+
+async def test_data_keys_are_rewrapped_with_the_active_key(admin_suite: AdminSuite) -> None:
+    admin, ring = admin_suite.admin, admin_suite.ring
+    await admin_suite.tier("orders", segments=3)
+    rows = await copied(admin_suite, "orders", 3)
+    kept = (ring.path.parent / "a.key").read_bytes()
+    ring.put("b")
+    ring.remove("a", active="b")
+    refused = await admin.run("segments", "rewrap", "orders", "--json")
+    assert refused.code == 1
+    assert not refused.document["ok"]
+    assert all("'a'" in row["error"] for row in refused.document["segments"])
+
+    ring.put("a", kept)
+    ring.activate("b")
+    done = await admin.json("segments", "rewrap", "orders")
+    assert (done["ok"], done["rewrapped"]) == (True, 3)
+    assert {(row["previous_key_id"], row["key_id"]) for row in done["segments"]} == {("a", "b")}
+    ring.remove("a", active="b")
+    again = await admin.json("segments", "rewrap", "orders", "--partition", "0")
+    assert (again["ok"], again["rewrapped"]) == (True, 0)
+    described = await admin.json("segments", "describe", rows[0]["segment_id"])
+    assert described["stored"]["key_id"] == "b"
+    assert (await admin.json("segments", "verify", "--topic", "orders"))["ok"]

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -16,6 +16,7 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
@@ -25,7 +26,7 @@ from rich.text import Text
 
 from aquifer_admin.documents import Document
 
-__all__ = ["Column", "Report", "details", "emit", "progress_by_bytes", "progress_by_count", "table"]
+__all__ = ["Column", "Report", "details", "emit", "progress_by_bytes", "table"]
 
 # What is piped must not be wrapped at the width of a terminal that is not there.
 _WIDTH_WITHOUT_TERMINAL = 240
@@ -170,32 +171,20 @@ def emit(report: Report, *, as_json: bool) -> None:
     console.print(report.body)
 
 
-@contextmanager
-def progress_by_bytes() -> Iterator[Progress]:
+def progress_by_bytes() -> AbstractContextManager[Progress]:
     """A progress bar on standard error; invisible when that is no terminal."""
-    console = _console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    disable = not console.is_terminal
-    with Progress(*columns, console=console, disable=disable, transient=True) as progress:
-        yield progress
+    return _progress(DownloadColumn(binary_units=True), TransferSpeedColumn())
+
+
+def progress_by_count() -> AbstractContextManager[Progress]:
+    """A progress bar of things done on standard error; invisible when that is no terminal."""
+    return _progress(MofNCompleteColumn())
 
 
 @contextmanager
-def progress_by_count() -> Iterator[Progress]:
-    """The same for things that are counted."""
+def _progress(*amounts: ProgressColumn) -> Iterator[Progress]:
     console = _console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
+    columns = (TextColumn("{task.description}"), BarColumn(), *amounts, TimeRemainingColumn())
     disable = not console.is_terminal
     with Progress(*columns, console=console, disable=disable, transient=True) as progress:
         yield progress

@@ -125,6 +125,23 @@ class GrpcRemoteStorageManager(RemoteStorageManager):
         request = pb.DeleteLogSegmentDataRequest(metadata=convert.segment_metadata_to_pb(metadata))
         await call_unary(self._stub.DeleteLogSegmentData, request, affinity=_affinity(metadata))
 
+    async def rewrap_segment(
+        self, metadata: RemoteLogSegmentMetadata
+    ) -> tuple[str | None, str | None]:
+        """Wraps the segment's data key with the active key of the service; no data moves. Idempotent.
+
+        Returns:
+            Ids of the key before and of the key now; equal when nothing was to do, None when the segment is not encrypted.
+
+        Raises:
+            RemoteResourceNotFoundError: the segment is not in the store.
+            PreconditionError: one of the keys is not there (ENCRYPTION_KEY_UNAVAILABLE).
+        """
+        request = pb.RewrapSegmentRequest(metadata=convert.segment_metadata_to_pb(metadata))
+        answer = await call_unary(self._stub.RewrapSegment, request, affinity=_affinity(metadata))
+        previous = answer.previous_key_id if answer.HasField("previous_key_id") else None
+        return previous, answer.key_id if answer.HasField("key_id") else None
+
     async def describe_segment(self, metadata: RemoteLogSegmentMetadata) -> StoredSegment:
         """See `RemoteStorageManager`."""
         request = pb.DescribeSegmentRequest(metadata=convert.segment_metadata_to_pb(metadata))

@@ -27,6 +27,7 @@ from aquifer_admin.render import (
     stacked,
     table,
 )
+from aquifer_admin.rewrapping import rewrap_segments
 from aquifer_admin.segment_lookup import (
     FINISHED,
     check_id,
@@ -37,7 +38,7 @@ from aquifer_admin.segment_lookup import (
     unknown_segment,
 )
 
-app = typer.Typer(help="List, describe and verify remote segments.", no_args_is_help=True)
+app = typer.Typer(help="List, describe, verify and rewrap remote segments.", no_args_is_help=True)
 
 # A verification reads everything back: it gets the time that this rate needs on top of --timeout.
 _SLOWEST_BYTES_PER_SECOND = 1024 * 1024
@@ -222,6 +223,16 @@ async def verify(
     return Report(
         document=document, body=table("Verified", _VERIFIED, rows), exit_code=int(bool(damaged))
     )
+
+
+@command(app, "rewrap")
+async def rewrap(
+    session: Session,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
+    partition: PartitionOption = None,
+) -> Report:
+    """Wrap the data keys of a topic's segments with the active key; no data moves. Needed before an old key is retired."""
+    return await rewrap_segments(session, await finished_segments(session, topic, partition))
 
 
 async def _verify(

@@ -224,12 +224,15 @@ class _FileUpload:
             "upload_part", self._key, lambda: _write_at(self._path, position, data), len(data)
         )
 
-    async def complete(self) -> None:
+    async def complete(self, *, replace: bool = True) -> bool:
         """Make the file visible."""
-        await self._store.request(
-            "complete_upload", self._key, lambda: publish(self._path, self._target)
+        done = await self._store.request(
+            "complete_upload",
+            self._key,
+            lambda: publish(self._path, self._target, replace=replace),
         )
         await self.abort()
+        return done
 
     async def abort(self) -> None:
         """Forget the file."""

@@ -17,6 +17,7 @@ from minio import Minio
 from minio.datatypes import Object, Part
 from minio.error import S3Error, ServerError
 from minio.helpers import DictType
+from minio.sse import SseCustomerKey
 from urllib3.exceptions import IncompleteRead
 
 from aquifer_storage.adapters.s3_connections import connection_pools
@@ -118,10 +119,14 @@ class S3Client(Minio):
         """Write a part; returns its etag."""
         return self._upload_part(self.bucket, key, _body(data), None, upload_id, number)
 
-    def complete_upload(self, key: str, upload_id: str, etags: Sequence[tuple[int, str]]) -> None:
-        """Make an object of the parts."""
+    def complete_upload(
+        self, key: str, upload_id: str, etags: Sequence[tuple[int, str]], *, replace: bool
+    ) -> None:
+        """Make an object of the parts; without `replace` unless there is one, which is answered with 412."""
         parts = [Part(number, etag) for number, etag in sorted(etags)]
-        answer = self._complete_multipart_upload(self.bucket, key, upload_id, parts)
+        # The library takes headers for this request only from a customer's key.
+        condition = None if replace else cast(SseCustomerKey, _IfNoneMatch())
+        answer = self._complete_multipart_upload(self.bucket, key, upload_id, parts, condition)
         if not answer.etag:  # S3 may fail after it has answered 200; the body tells
             raise ServerError("the upload was answered with 200 and an error", 500)
 
@@ -210,6 +215,14 @@ def read_piece(response: urllib3.BaseHTTPResponse, length_bytes: int) -> bytes:
     if len(data) < length_bytes and response.length_remaining:
         raise IncompleteRead(len(data), response.length_remaining)
     return data
+
+
+class _IfNoneMatch:
+    """Headers of a request that must not replace an object."""
+
+    def headers(self) -> DictType:
+        """Return the headers."""
+        return {"If-None-Match": "*"}
 
 
 def release(response: urllib3.BaseHTTPResponse) -> None:

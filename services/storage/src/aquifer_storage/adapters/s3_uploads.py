@@ -7,7 +7,7 @@ from aquifer_core.errors import RemoteResourceNotFoundError
 from aquifer_core.formats.checksum import Buffer
 
 from aquifer_storage.adapters.s3_client import S3Client
-from aquifer_storage.adapters.s3_errors import UploadGoneError
+from aquifer_storage.adapters.s3_errors import PreconditionFailedByStoreError, UploadGoneError
 
 _T = TypeVar("_T")
 
@@ -44,19 +44,23 @@ class S3Upload:
             len(data),
         )
 
-    async def complete(self) -> None:
+    async def complete(self, *, replace: bool = True) -> bool:
         """Make the object of the parts."""
         etags = sorted(self._etags.items())
         try:
             await self._store.request(
                 "complete_upload",
                 self._key,
-                lambda client: client.complete_upload(self._key, self._id, etags),
+                lambda client: client.complete_upload(self._key, self._id, etags, replace=replace),
             )
+        except PreconditionFailedByStoreError:
+            return False
         except UploadGoneError:
             # The answer of an attempt that succeeded may have been lost; the copy compares sizes.
             if await self._store.size_bytes(self._key) is None:
                 raise
+            return replace
+        return True
 
     async def abort(self) -> None:
         """Forget the parts."""

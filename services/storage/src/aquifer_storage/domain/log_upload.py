@@ -3,14 +3,21 @@
 import asyncio
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
-from aquifer_core.errors import AquiferError
+from aquifer_core.errors import AquiferError, ConcurrentUpdateError
 from aquifer_core.formats.checksum import Buffer
 
 from aquifer_storage.domain.options import StorageOptions
 from aquifer_storage.domain.part_budget import PartBudget, PartBuffer
 from aquifer_storage.domain.ports import ObjectStore, ObjectUpload
+
+# The tag of the last sealed chunk, which no two copies share.
+_END_BYTES: Final = 16
+
+
+class OvertakenError(ConcurrentUpdateError):
+    """Another copy of the same segment has written the object."""
 
 
 class LogUpload:
@@ -27,11 +34,15 @@ class LogUpload:
         max_size_bytes: int,
         budget: PartBudget,
         options: StorageOptions,
+        *,
+        replaces: bool = True,
     ) -> None:
         self._objects = objects
         self._key = key
         self._budget = budget
         self._options = options
+        self._replaces = replaces
+        self._end = b""
         single = max_size_bytes <= options.single_put_max_bytes
         self._buffer_bytes = max_size_bytes if single else options.part_size_bytes
         self._buffer: PartBuffer | None = None
@@ -72,26 +83,46 @@ class LogUpload:
                     await self._send_part()
                     continue
                 taken = self._buffer.fill(rest)
+                self._end = (self._end + bytes(rest[:taken][-_END_BYTES:]))[-_END_BYTES:]
                 self.stored_bytes += taken
                 rest = rest[taken:]
 
     async def complete(self) -> None:
-        """Send the rest and make the object visible."""
-        if self._upload is None:
-            self.is_visible = True
-            await self._objects.put(self._key, self._buffer.data if self._buffer else b"")
-            return
-        if self._buffer is not None:
-            await self._send_part()
-        for _ in range(self._options.parallel_parts):
-            await self._slots.acquire()
+        """Send the rest and make the object visible.
+
+        Raises:
+            OvertakenError: another copy has made the object before, and this one may not replace it.
+        """
+        if self._upload is not None:
+            if self._buffer is not None:
+                await self._send_part()
+            for _ in range(self._options.parallel_parts):
+                await self._slots.acquire()
         self.is_visible = True
-        await self._upload.complete()
+        if not await self._make_visible() and not await self._is_ours():
+            self.is_visible = False
+            raise OvertakenError(f"another copy has written {self._key}")
 
     async def abort(self) -> None:
         """Forget the parts. Call it after the context was left."""
         if self._upload is not None:
             await self._upload.abort()
+
+    async def _make_visible(self) -> bool:
+        if self._upload is not None:
+            return await self._upload.complete(replace=self._replaces)
+        data = self._buffer.data if self._buffer else b""
+        if not self._replaces:
+            return await self._objects.create(self._key, data)
+        await self._objects.put(self._key, data)
+        return True
+
+    async def _is_ours(self) -> bool:
+        """Whether the object that is there was written by this upload, whose answer was lost: its end tells."""
+        if await self._objects.size_bytes(self._key) != self.stored_bytes:
+            return False
+        position = self.stored_bytes - len(self._end)
+        return await self._objects.get(self._key, position, len(self._end)) == self._end
 
     async def _send_part(self) -> None:
         """Begin to send the full buffer, when a slot is free."""

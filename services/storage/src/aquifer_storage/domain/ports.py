@@ -30,8 +30,12 @@ class ObjectUpload(Protocol):
         """
         ...
 
-    async def complete(self) -> None:
-        """Make the object visible, its parts in the order of their numbers."""
+    async def complete(self, *, replace: bool = True) -> bool:
+        """Make the object visible, its parts in the order of their numbers.
+
+        Without `replace` only if there is no such object; false when there is one. After an answer was lost, false may also mean
+        that this very call has made it.
+        """
         ...
 
     async def abort(self) -> None:

@@ -4,6 +4,7 @@ import asyncio
 
 import structlog
 from aquifer_core.errors import (
+    ConcurrentUpdateError,
     CorruptSegmentError,
     ErrorReason,
     InvalidRequestError,
@@ -23,7 +24,7 @@ from aquifer_storage.domain.custom_metadata import RemoteLogIndexLocation
 from aquifer_storage.domain.index_bundle import build_bundle, check_indexes
 from aquifer_storage.domain.keyed_locks import KeyedLocks
 from aquifer_storage.domain.log_pipeline import CopiedLog, LogPipeline
-from aquifer_storage.domain.log_upload import LogUpload
+from aquifer_storage.domain.log_upload import LogUpload, OvertakenError
 from aquifer_storage.domain.manifest import BundlePart, Manifest, StoredLog
 from aquifer_storage.domain.manifest_store import ManifestStore, StoredManifest
 from aquifer_storage.domain.object_key import ObjectKeys
@@ -38,6 +39,8 @@ from aquifer_storage.domain.transform import SegmentTransform
 logger = structlog.get_logger(__name__)
 
 _BUSY_RETRY_MS = 1_000
+_OTHER_COPY_LOOKS = 10
+_OTHER_COPY_PAUSE_S = 0.3
 
 
 class SegmentWriter:
@@ -118,18 +121,39 @@ class SegmentWriter:
         pipeline = LogPipeline(
             metadata, transform, topic.chunk_size_bytes, self._threads, self.budget
         )
-        upload = LogUpload(self._objects, keys.log, most_bytes, self.budget, self._options)
+        upload = LogUpload(
+            self._objects,
+            keys.log,
+            most_bytes,
+            self.budget,
+            self._options,
+            replaces=transform.is_identity,
+        )
         try:
             async with upload:
                 log = await pipeline.run(data.log_segment, upload)
             await self._check_stored_size(keys.log, log.stored_bytes)
             return await self._finish(metadata, data, log, transform)
+        except OvertakenError:
+            await upload.abort()
+            return await self._wait_for_other(metadata)
         except BaseException as error:
             logger.warning(
                 "segment_copy_failed", segment_id=str(metadata.segment_id), error=repr(error)
             )
             await asyncio.shield(self._cleanups.start(self._clean_up(metadata, upload)))
             raise
+
+    async def _wait_for_other(self, metadata: RemoteLogSegmentMetadata) -> StoredManifest:
+        """Return the manifest of the copy that another process makes of the same segment, once it is there."""
+        for _ in range(_OTHER_COPY_LOOKS):
+            found = await self._manifests.find(metadata)
+            if found is not None:
+                return found
+            await asyncio.sleep(_OTHER_COPY_PAUSE_S)
+        raise ConcurrentUpdateError(
+            f"another copy of segment {metadata.segment_id} is under way or has failed; delete it and copy with a new segment id"
+        )
 
     async def _check_stored_size(self, key: str, expected_bytes: int) -> None:
         found = await self._objects.size_bytes(key)

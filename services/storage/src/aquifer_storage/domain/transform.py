@@ -36,6 +36,11 @@ class SegmentTransform:
     level: int = DEFAULT_LEVEL
 
     @property
+    def is_identity(self) -> bool:
+        """Whether two copies of one log are stored alike whoever makes them."""
+        return self.cipher is None and self.codec == NO_CODEC
+
+    @property
     def overhead_bytes(self) -> int:
         """Most bytes by which the stored form of a chunk or part is longer than the original."""
         return 0 if self.cipher is None else TAG_BYTES
