@@ -10,14 +10,14 @@ OTHER = KafkaUuid(b"o" * 16)
 def test_a_sequential_reader_is_read_ahead_further_and_further() -> None:
     ahead = ReadAhead(40)
     assert [ahead.window_bytes(SEGMENT, number, 4) for number in range(7)] == [
-        0, 4, 8, 16, 32, 40, 40
+        0, 4, 16, 40, 40, 40, 40
     ]  # fmt: skip
 
 
 def test_a_chunk_asked_for_again_changes_nothing() -> None:
     ahead = ReadAhead(40)
     windows = [ahead.window_bytes(SEGMENT, number, 4) for number in (0, 0, 0, 1, 1, 2)]
-    assert windows == [0, 0, 0, 4, 4, 8]
+    assert windows == [0, 0, 0, 4, 4, 16]
 
 
 def test_random_reads_are_not_read_ahead() -> None:
@@ -29,13 +29,14 @@ def test_random_reads_are_not_read_ahead() -> None:
 def test_readers_of_one_segment_do_not_disturb_each_other() -> None:
     ahead = ReadAhead(40)
     assert [ahead.window_bytes(SEGMENT, number, 4) for number in (0, 50, 1, 51, 2, 52)] == [
-        0, 0, 4, 4, 8, 8
+        0, 0, 4, 4, 16, 16
     ]  # fmt: skip
 
 
 def test_a_reader_that_comes_from_the_segment_before_keeps_its_pace() -> None:
     ahead = ReadAhead(40)
-    ahead.expect(SEGMENT, 0, 16)
+    ahead.expect(SEGMENT, 0, 8)
+    assert ahead.pace_bytes(SEGMENT, 0) == 8
     assert ahead.window_bytes(SEGMENT, 0, 4) == 32
 
 

@@ -90,6 +90,7 @@ class GrpcRemoteStorageManager(RemoteStorageManager):
         max_bytes: int,
         *,
         min_one_batch: bool = True,
+        next_segment: RemoteLogSegmentMetadata | None = None,
     ) -> AsyncIterator[bytes | memoryview]:
         """See `RemoteStorageManager`."""
         request = pb.FetchRecordsRequest(
@@ -97,6 +98,9 @@ class GrpcRemoteStorageManager(RemoteStorageManager):
             fetch_offset=fetch_offset,
             max_bytes=max_bytes,
             min_one_batch=min_one_batch,
+            next_segment=None
+            if next_segment is None
+            else convert.segment_metadata_to_pb(next_segment),
         )
         pieces = call_stream(
             self._stub.FetchRecords,

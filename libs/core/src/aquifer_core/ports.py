@@ -91,11 +91,13 @@ class RemoteStorageManager(ABC):
         max_bytes: int,
         *,
         min_one_batch: bool = True,
+        next_segment: RemoteLogSegmentMetadata | None = None,
     ) -> AsyncIterator[bytes | memoryview]:
         """Whole record batches of this segment, from the one that holds `fetch_offset` (or the next one after a hole).
 
         At most `max_bytes`; a first batch that is larger is returned alone with `min_one_batch` and not at all without it. Yields
         nothing when no batch at or after the offset is left. Pieces may cut batches, their concatenation does not.
+        `next_segment` is what a sequential reader asks for next: a manager that reads ahead may begin with it.
 
         Raises:
             RemoteResourceNotFoundError: the segment is not in the store.

@@ -72,6 +72,10 @@ class DirectFetchPath:
         if plan.segment is None:
             return FetchedRecords(plan=plan, pieces=())
         records = self._storage.fetch_records(
-            plan.segment, plan.fetch_offset, plan.max_bytes, min_one_batch=request.min_one_batch
+            plan.segment,
+            plan.fetch_offset,
+            plan.max_bytes,
+            min_one_batch=request.min_one_batch,
+            next_segment=plan.next_segment,
         )
         return FetchedRecords(plan=plan, pieces=[piece async for piece in records])

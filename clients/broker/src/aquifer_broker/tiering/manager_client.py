@@ -68,7 +68,10 @@ class Registration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteFetch:
-    """A read of the cold part. `leader_epoch` is the lineage's for the offset, `lineage` the leader's epochs."""
+    """A read of the cold part. `leader_epoch` is the lineage's for the offset, `lineage` the leader's epochs.
+
+    Reads begun with another local log start are not equal: what their aborted transactions lack may no longer be local.
+    """
 
     topic_id_partition: TopicIdPartition
     leader_epoch: int
@@ -77,6 +80,7 @@ class RemoteFetch:
     min_one_batch: bool
     isolation: IsolationLevel
     lineage: tuple[tuple[int, int], ...]
+    local_log_start_offset: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +91,14 @@ class FetchPlan:
         segment: None when no batch at or after the offset is remote.
         fetch_offset: Where to read the segment; differs from the request's after a hole.
         aborted: (producer id, first offset) of aborted transactions that remote segments know of.
+        next_segment: what follows, near the segment's end.
     """
 
     segment: RemoteLogSegmentMetadata | None
     fetch_offset: int
     max_bytes: int
     aborted: tuple[tuple[int, int], ...]
+    next_segment: RemoteLogSegmentMetadata | None = None
 
 
 class ManagerClient:
@@ -329,4 +335,9 @@ def _plan_from_pb(plan: pb.FetchPlan) -> FetchPlan:
         fetch_offset=plan.fetch_offset,
         max_bytes=plan.max_bytes,
         aborted=tuple((each.producer_id, each.first_offset) for each in plan.aborted_transactions),
+        next_segment=(
+            convert.segment_metadata_from_pb(plan.next_segment, "next_segment")
+            if plan.HasField("next_segment")
+            else None
+        ),
     )

@@ -37,13 +37,36 @@ class TieredRemoteLog:
             UnavailableError: manager, metadata or store do not answer.
             OffsetOutOfRangeError, RemoteResourceNotFoundError: not there, or deleted meanwhile.
         """
-        log = request.log
-        epochs = log.leader_epochs
+        committed = request.isolation is FetchIsolation.TXN_COMMITTED
+        fetched = await (self._read_committed(request) if committed else self._read(request, 0))
+        if fetched.plan.segment is None:
+            return await _read_behind_hole(request)
+        return RemoteRead(
+            records=_chain(fetched.pieces),
+            aborted_transactions=_aborted(request, fetched) if committed else None,
+        )
+
+    async def _read_committed(self, request: RemoteReadRequest) -> FetchedRecords:
+        """Reads so that no aborted transaction is known neither remotely nor locally.
+
+        What is below the local log was remote before the read, and the search of the read finds it; what is in the local log is looked
+        up after the read. That leaves no gap only if the local log still begins where it did: else the read is repeated.
+        """
+        while True:
+            local_log_start_offset = request.log.local_log_start_offset
+            fetched = await self._read(request, local_log_start_offset)
+            if request.log.local_log_start_offset == local_log_start_offset:
+                return fetched
+
+    async def _read(
+        self, request: RemoteReadRequest, local_log_start_offset: int
+    ) -> FetchedRecords:
+        epochs = request.log.leader_epochs
         epoch = epochs.epoch_for_offset(request.fetch_offset)
         committed = request.isolation is FetchIsolation.TXN_COMMITTED
-        fetched = await self._reads.read(
+        return await self._reads.read(
             RemoteFetch(
-                topic_id_partition=log.topic_id_partition,
+                topic_id_partition=request.log.topic_id_partition,
                 leader_epoch=request.leader_epoch if epoch is None else epoch,
                 fetch_offset=request.fetch_offset,
                 max_bytes=request.max_bytes,
@@ -52,13 +75,8 @@ class TieredRemoteLog:
                     IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
                 ),
                 lineage=tuple(epochs.as_map().items()),
+                local_log_start_offset=local_log_start_offset,
             )
-        )
-        if fetched.plan.segment is None:
-            return await _read_behind_hole(request)
-        return RemoteRead(
-            records=_chain(fetched.pieces),
-            aborted_transactions=_aborted(request, fetched) if committed else None,
         )
 
     async def offset_for_timestamp(

@@ -155,6 +155,7 @@ class InMemoryRemoteStorageManager(RemoteStorageManager):
         max_bytes: int,
         *,
         min_one_batch: bool = True,
+        next_segment: RemoteLogSegmentMetadata | None = None,
     ) -> AsyncIterator[bytes | memoryview]:
         """Whole record batches from an offset."""
         self._called("fetch_records")

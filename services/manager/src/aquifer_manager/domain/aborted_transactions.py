@@ -77,7 +77,13 @@ class AbortedTransactions:
     async def _next_with_index(
         self, search: _Search, offset: int
     ) -> RemoteLogSegmentMetadata | None:
-        """The first segment at or after an offset, epoch by epoch, that may have a transaction index."""
+        """The first segment at or after an offset, epoch by epoch, that may have a transaction index.
+
+        The answers are not remembered. That there is none holds for what was remote when metadata was asked: segments that are
+        copied later are covered by the broker's local log only as long as they are local, and how long that is nobody here knows.
+        A reader with a remembered answer would miss the transactions of a segment that was copied and then deleted locally in
+        between. That there is one would hold longer, but is the rare case. So the time it takes is hidden, not saved: see `FetchService`.
+        """
         epoch = search.lineage.epoch_for_offset(offset)
         for entry in search.lineage.entries:
             if epoch is not None and entry.epoch < epoch:

@@ -12,7 +12,6 @@ from aquifer_core.errors import (
     QuotaExceededError,
     RemoteResourceNotFoundError,
 )
-from aquifer_core.formats.transaction_index import AbortedTransaction
 from aquifer_core.ports import Clock, RemoteStorageManager
 from aquifer_core.segment import IsolationLevel, RemoteLogSegmentMetadata
 
@@ -24,6 +23,7 @@ from aquifer_manager.domain.quota import ByteQuota
 from aquifer_manager.domain.reader_pool import ReaderPool
 from aquifer_manager.domain.segment_lookup import SegmentLookup
 from aquifer_manager.domain.streams import closing
+from aquifer_manager.domain.together import together
 
 __all__ = ["FETCH_BACKOFF", "FetchService"]
 
@@ -159,27 +159,45 @@ class FetchService:
         self, reading: "_Reading", *, fresh: bool
     ) -> AsyncGenerator[FetchPlan | Piece, None]:
         request = reading.request
-        plan = reading.plan or await self._plan_at(
+        plan = reading.plan or await self._located(
             request, request.leader_epoch, request.fetch_offset, fresh=fresh
         )
-        while plan is not None and plan.segment is not None:
-            records = self._storage.fetch_records(
-                plan.segment,
-                plan.fetch_offset,
-                plan.max_bytes,
-                min_one_batch=request.min_one_batch,
-            )
-            async with closing(records) as pieces, closing(reading.rest(plan, pieces)) as rest:
-                async for piece in rest:
-                    yield piece
+        while plan is not None and (segment := plan.segment) is not None:
+            found = replace(plan, next_segment=await self._find_after(request, segment))
+            async with closing(self._records(request, segment, found)) as pieces:
+                if reading.plan is None:
+                    # Neither needs the other: the search is over when the store has answered, mostly.
+                    found, first = await together(
+                        self._with_aborted(request, found), anext(pieces, None)
+                    )
+                else:
+                    first = await anext(pieces, None)
+                async with closing(reading.rest(found, first, pieces)) as rest:
+                    async for piece in rest:
+                        yield piece
             if reading.plan is not None:
                 return
+            plan = found
             if not await self._is_hole(request, plan):
                 break
-            plan = await self._following(request, plan.segment)
+            plan = await self._following(request, segment)
         if plan is None:
             raise _not_remote(request, fresh=fresh)
         yield plan
+
+    async def _records(
+        self, request: FetchRequest, segment: RemoteLogSegmentMetadata, plan: FetchPlan
+    ) -> AsyncGenerator[Piece, None]:
+        records = self._storage.fetch_records(
+            segment,
+            plan.fetch_offset,
+            plan.max_bytes,
+            min_one_batch=request.min_one_batch,
+            next_segment=plan.next_segment,
+        )
+        async with closing(records) as pieces:
+            async for piece in pieces:
+                yield piece
 
     async def _plan(self, request: FetchRequest) -> FetchPlan:
         epoch, offset = request.leader_epoch, request.fetch_offset
@@ -192,30 +210,33 @@ class FetchService:
             plan = await self._plan_at(request, epoch, offset, fresh=True)
         if plan is None or plan.segment is None:
             raise _not_remote(request, fresh=fresh)
-        segment = plan.segment
-        length = segment.end_offset - segment.start_offset
-        if request.fetch_offset < segment.start_offset + length * _READ_AHEAD_FROM:
-            return plan
-        following = await self._find_after(request, segment)
-        return replace(plan, next_segment=following)
+        return replace(plan, next_segment=await self._find_after(request, plan.segment))
 
     async def _plan_at(
         self, request: FetchRequest, leader_epoch: int, offset: int, *, fresh: bool = False
     ) -> FetchPlan | None:
-        """What to read from an offset on; None when no remote segment holds it."""
+        """What to read from an offset on, aborted transactions included; None when no remote segment holds it."""
+        plan = await self._located(request, leader_epoch, offset, fresh=fresh)
+        return None if plan is None else await self._with_aborted(request, plan)
+
+    async def _located(
+        self, request: FetchRequest, leader_epoch: int, offset: int, *, fresh: bool = False
+    ) -> FetchPlan | None:
+        """Where to read from an offset on; None when no remote segment holds it."""
         segment = await self._lookup.find(
             request.topic_id_partition, leader_epoch, offset, fresh=fresh
         )
         if segment is None:
             return None
-        aborted: tuple[AbortedTransaction, ...] = ()
-        if request.isolation_level is IsolationLevel.READ_COMMITTED:
-            aborted = await self._transactions.collect(
-                segment, request.epochs(), offset, request.max_bytes
-            )
-        return FetchPlan(
-            segment=segment, fetch_offset=offset, max_bytes=request.max_bytes, aborted=aborted
+        return FetchPlan(segment=segment, fetch_offset=offset, max_bytes=request.max_bytes)
+
+    async def _with_aborted(self, request: FetchRequest, plan: FetchPlan) -> FetchPlan:
+        if plan.segment is None or request.isolation_level is not IsolationLevel.READ_COMMITTED:
+            return plan
+        aborted = await self._transactions.collect(
+            plan.segment, request.epochs(), plan.fetch_offset, request.max_bytes
         )
+        return replace(plan, aborted=aborted)
 
     async def _following(
         self, request: FetchRequest, segment: RemoteLogSegmentMetadata
@@ -223,17 +244,24 @@ class FetchService:
         """What to read after a hole at the end of a segment."""
         offset = segment.end_offset + 1
         epoch = request.epochs().epoch_for_offset(offset)
-        plan = None if epoch is None else await self._plan_at(request, epoch, offset)
+        plan = None if epoch is None else await self._located(request, epoch, offset)
         return plan or FetchPlan(segment=None, fetch_offset=offset, max_bytes=request.max_bytes)
 
     async def _find_after(
         self, request: FetchRequest, segment: RemoteLogSegmentMetadata
     ) -> RemoteLogSegmentMetadata | None:
+        """The segment to read ahead into, once a reader nears the end of the one before."""
+        length = segment.end_offset - segment.start_offset
+        if request.fetch_offset < segment.start_offset + length * _READ_AHEAD_FROM:
+            return None
         offset = segment.end_offset + 1
         epoch = request.epochs().epoch_for_offset(offset)
         if epoch is None:
             return None
-        return await self._lookup.hint(request.topic_id_partition, epoch, offset)
+        try:
+            return await self._lookup.hint(request.topic_id_partition, epoch, offset)
+        except RETRIABLE:
+            return None  # a read that can do without does not fail for it
 
     async def _is_hole(self, request: FetchRequest, plan: FetchPlan) -> bool:
         """Tells "no batch is left in the segment" from "the first batch is larger than allowed"."""
@@ -261,14 +289,16 @@ class _Reading:
         self.sent_bytes = 0
 
     async def rest(
-        self, plan: FetchPlan, pieces: AsyncIterator[Piece]
+        self, plan: FetchPlan, first: Piece | None, pieces: AsyncIterator[Piece]
     ) -> AsyncGenerator[FetchPlan | Piece, None]:
         """What of a read from the start has not been handed on yet; the plan comes with the first bytes."""
+        if first is None:
+            return
+        if self.plan is None:
+            self.plan = plan
+            yield plan
         skip = self.sent_bytes
-        async for piece in pieces:
-            if self.plan is None:
-                self.plan = plan
-                yield plan
+        async for piece in _after(first, pieces):
             cut = min(skip, len(piece))
             skip -= cut
             if cut == len(piece):
@@ -276,6 +306,12 @@ class _Reading:
             rest = memoryview(piece)[cut:] if cut else piece
             self.sent_bytes += len(rest)
             yield rest
+
+
+async def _after(first: Piece, pieces: AsyncIterator[Piece]) -> AsyncGenerator[Piece, None]:
+    yield first
+    async for piece in pieces:
+        yield piece
 
 
 def _not_remote(request: FetchRequest, *, fresh: bool) -> AquiferError:

@@ -94,10 +94,15 @@ class PluggedRemoteStorageManager(RemoteStorageManager):
         max_bytes: int,
         *,
         min_one_batch: bool = True,
+        next_segment: RemoteLogSegmentMetadata | None = None,
     ) -> AsyncIterator[bytes | memoryview]:
         """Whole record batches from an offset."""
         return self.storage.fetch_records(
-            metadata, fetch_offset, max_bytes, min_one_batch=min_one_batch
+            metadata,
+            fetch_offset,
+            max_bytes,
+            min_one_batch=min_one_batch,
+            next_segment=next_segment,
         )
 
     async def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:

@@ -69,15 +69,19 @@ class ChunkReader:
         finally:
             self.cache.unpin(entry)
 
-    def begin(self, segment: ReadableSegment) -> None:
-        """Read a segment's first chunks ahead, for a reader that comes from the segment before."""
+    def nears_end(self, segment: ReadableSegment, number: int) -> bool:
+        """Whether a reader of a chunk is at the last one, or read ahead as far as that."""
+        left = segment.table.data_size_bytes - segment.end_position(number)
+        return left <= self._read_ahead.pace_bytes(segment.metadata.segment_id.id, number + 1)
+
+    def begin(self, segment: ReadableSegment, before: ReadableSegment, number: int) -> None:
+        """Read a segment's first chunks ahead, for a reader that comes from a chunk of the segment before, at its pace."""
         if not len(segment.table):
             return
-        first_bytes = segment.size_bytes(0)
-        self._read_ahead.expect(segment.metadata.segment_id.id, 0, first_bytes)
-        entries = self._announce(segment, range(min(2, len(segment.table))), 0)
-        if entries:
-            self._begin(self._read(segment, entries), entries)
+        pace_bytes = self._read_ahead.pace_bytes(before.metadata.segment_id.id, number + 1)
+        pace_bytes = max(pace_bytes, segment.size_bytes(0))
+        self._read_ahead.expect(segment.metadata.segment_id.id, 0, pace_bytes)
+        self._begin_ahead(segment, self._reach(segment, -1, pace_bytes))
 
     def forget(self, metadata: RemoteLogSegmentMetadata) -> None:
         """Drop the chunks of a segment from memory."""
@@ -106,20 +110,22 @@ class ChunkReader:
         )
         sure = segment.end_position(last_wanted) - segment.end_position(number)
         window = max(window, min(sure, self._options.read_ahead_bytes))
+        return self._reach(segment, number, window)
+
+    def _reach(self, segment: ReadableSegment, number: int, window_bytes: int) -> range:
+        """Return the chunks that begin in a window after a chunk."""
         last = number
-        while last + 1 < len(segment.table) and window > 0:
+        while last + 1 < len(segment.table) and window_bytes > 0:
             last += 1
-            window -= segment.size_bytes(last)
+            window_bytes -= segment.size_bytes(last)
         return range(number + 1, last + 1)
 
     def _begin_ahead(self, segment: ReadableSegment, ahead: range) -> None:
-        """Read what is missing in a window, once it is half of it or reaches the segment's end."""
+        """Read what is missing in a window, as long as it is half of it or reaches the segment's end."""
         missing = [number for number in ahead if self.cache.find(segment.key(number)) is None]
-        if not missing:
-            return
-        if 2 * len(missing) < len(ahead) and missing[-1] + 1 < len(segment.table):
-            return
         while missing:
+            if 2 * len(missing) < len(ahead) and missing[-1] + 1 < len(segment.table):
+                return
             entries = self._announce(segment, missing, 0)
             if not entries:
                 return

@@ -97,10 +97,15 @@ class RemoteStorage(RemoteStorageManager):
         max_bytes: int,
         *,
         min_one_batch: bool = True,
+        next_segment: RemoteLogSegmentMetadata | None = None,
     ) -> AsyncIterator[bytes | memoryview]:
         """Whole record batches from an offset."""
         found = self.fetch_positioned_records(
-            metadata, fetch_offset, max_bytes, min_one_batch=min_one_batch
+            metadata,
+            fetch_offset,
+            max_bytes,
+            min_one_batch=min_one_batch,
+            next_segment=next_segment,
         )
         async with aclosing(found):
             async for _, data in found:

@@ -90,14 +90,15 @@ class SegmentReader:
             )
         segment = await self._open(metadata)
         table = segment.table
-        if next_segment is not None and table.find_by_offset(fetch_offset) == len(table) - 1:
-            self._crossings.start(self._cross_into(next_segment))
         number = table.find_by_offset(fetch_offset)
         left_bytes = max_bytes
         while number is not None and number < len(table) and left_bytes > 0:
             last_position = table.start_position(number) + left_bytes - 1
             last_wanted = table.chunks_between(table.start_position(number), last_position)[-1]
             async with self._chunks.open(segment, number, last_wanted) as chunk:
+                if next_segment is not None and self._chunks.nears_end(segment, number):
+                    self._crossings.start(self._cross_into(next_segment, segment, number))
+                    next_segment = None
                 start, end = chunk.batches.choose(
                     fetch_offset,
                     left_bytes,
@@ -138,10 +139,12 @@ class SegmentReader:
         """End the read-ahead into next segments."""
         await self._crossings.close()
 
-    async def _cross_into(self, metadata: RemoteLogSegmentMetadata) -> None:
+    async def _cross_into(
+        self, metadata: RemoteLogSegmentMetadata, before: ReadableSegment, number: int
+    ) -> None:
         """Read the beginning of the segment that a sequential reader reaches next."""
         try:
-            self._chunks.begin(await self._open(metadata))
+            self._chunks.begin(await self._open(metadata), before, number)
         except AquiferError as error:  # the reader itself will be told
             logger.info(
                 "read_ahead_failed", segment_id=str(metadata.segment_id), error=error.message
