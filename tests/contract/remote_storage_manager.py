@@ -382,6 +382,17 @@ class RemoteStorageManagerContract:
         ]
         assert len([stored async for stored in rsm.list_stored_segments()]) == 4
 
+    async def test_what_a_copy_answered_can_be_had_from_the_store_alone(
+        self, rsm: RemoteStorageManager
+    ) -> None:
+        """T59: metadata can be rebuilt."""
+        segment = builders.segment()
+        result = await rsm.copy_log_segment_data(segment.metadata, segment.data)
+        (listed,) = [stored async for stored in rsm.list_stored_segments()]
+        assert listed.custom_metadata == result.custom_metadata
+        assert listed.metadata == segment.metadata
+        assert await rsm.describe_segment(segment.metadata) == listed
+
     async def test_closing_twice_is_harmless(self, rsm: RemoteStorageManager) -> None:
         await rsm.close()
         await rsm.close()

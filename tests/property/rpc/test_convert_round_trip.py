@@ -79,6 +79,7 @@ stored = st.builds(
     key_id=st.none() | st.text(max_size=10),
     sha256=st.dictionaries(st.text(max_size=10), st.text(max_size=64), max_size=3),
     writer_version=st.text(max_size=10),
+    custom_metadata=customs,
 )
 findings = st.builds(
     VerifyFinding,

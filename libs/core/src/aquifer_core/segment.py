@@ -205,6 +205,7 @@ class StoredSegment:
         key_id: encryption key, None when not encrypted.
         sha256: part name -> hex digest of its original bytes.
         writer_version: what wrote it.
+        custom_metadata: what the copy answered, to rebuild metadata with; not in `metadata`.
     """
 
     metadata: RemoteLogSegmentMetadata
@@ -216,6 +217,7 @@ class StoredSegment:
     key_id: str | None
     sha256: Mapping[str, str]
     writer_version: str
+    custom_metadata: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

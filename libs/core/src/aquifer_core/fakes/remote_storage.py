@@ -349,4 +349,5 @@ def _described(stored: _Stored) -> StoredSegment:
         key_id=None,
         sha256={"log": stored.log_sha256, **digests},
         writer_version="fake",
+        custom_metadata=_CUSTOM_METADATA,
     )

@@ -165,6 +165,7 @@ def stored_segment_to_pb(stored: StoredSegment) -> pb.StoredSegment:
         key_id=stored.key_id,
         sha256=stored.sha256,
         writer_version=stored.writer_version,
+        custom_metadata=stored.custom_metadata,
     )
 
 
@@ -185,4 +186,5 @@ def stored_segment_from_pb(message: pb.StoredSegment, field: str = "segment") ->
         key_id=message.key_id if message.HasField("key_id") else None,
         sha256=dict(message.sha256),
         writer_version=message.writer_version,
+        custom_metadata=message.custom_metadata if message.HasField("custom_metadata") else None,
     )

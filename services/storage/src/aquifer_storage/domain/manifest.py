@@ -12,6 +12,7 @@ from aquifer_core.ids import KafkaUuid, RemoteLogSegmentId, TopicIdPartition
 from aquifer_core.segment import RemoteLogSegmentMetadata, StoredSegment
 from aquifer_core.state import RemoteLogSegmentState
 
+from aquifer_storage.domain.custom_metadata import RemoteLogIndexLocation
 from aquifer_storage.domain.envelope import Envelope, WrappedKey
 from aquifer_storage.domain.json_fields import JsonFields
 from aquifer_storage.domain.object_key import SegmentKeys
@@ -85,6 +86,15 @@ class Manifest:
         """Size of the index bundle."""
         return sum(part.size_bytes for part in self.parts.values())
 
+    @property
+    def custom_metadata(self) -> bytes | None:
+        """What a copy answers: where the remote log index lies; none when the manifest must be read anyway, since it is sealed."""
+        index = self.parts.get(BundlePart.REMOTE_LOG_INDEX)
+        if index is None or not index.size_bytes or self.encryption is not None:
+            return None
+        location = RemoteLogIndexLocation(position=index.position, size_bytes=index.size_bytes)
+        return location.encode()
+
     def stored_segment(self, keys: SegmentKeys, manifest_bytes: int) -> StoredSegment:
         """Return the manifest as the role's contract has it."""
         sha256 = {str(part): location.sha256 for part, location in self.parts.items()}
@@ -98,6 +108,7 @@ class Manifest:
             key_id=None if self.encryption is None else self.encryption.key.key_id,
             sha256={LOG_PART: self.log.sha256, **sha256},
             writer_version=self.writer_version,
+            custom_metadata=self.custom_metadata,
         )
 
 

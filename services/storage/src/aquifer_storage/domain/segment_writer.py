@@ -20,7 +20,6 @@ from aquifer_core.segment import (
 )
 
 from aquifer_storage.domain.cpu_threads import CpuThreads
-from aquifer_storage.domain.custom_metadata import RemoteLogIndexLocation
 from aquifer_storage.domain.index_bundle import build_bundle, check_indexes
 from aquifer_storage.domain.keyed_locks import KeyedLocks
 from aquifer_storage.domain.log_pipeline import CopiedLog, LogPipeline
@@ -232,13 +231,10 @@ async def _drain(source: LogSource) -> None:
 
 def _copy_result(copied: StoredManifest) -> CopyResult:
     manifest = copied.manifest
-    index = manifest.parts.get(BundlePart.REMOTE_LOG_INDEX)
-    if index is None:
+    if BundlePart.REMOTE_LOG_INDEX not in manifest.parts:
         raise CorruptSegmentError(f"manifest {copied.keys.manifest} has no remote log index")
-    is_sealed = manifest.encryption is not None  # then the manifest must be read anyway
-    location = RemoteLogIndexLocation(position=index.position, size_bytes=index.size_bytes)
     return CopyResult(
-        custom_metadata=None if is_sealed or not index.size_bytes else location.encode(),
+        custom_metadata=manifest.custom_metadata,
         stored_bytes=copied.stored_segment().stored_bytes,
         log_sha256=manifest.log.sha256,
     )

@@ -317,6 +317,7 @@ class StoredSegment(_message.Message):
     KEY_ID_FIELD_NUMBER: _builtins.int
     SHA256_FIELD_NUMBER: _builtins.int
     WRITER_VERSION_FIELD_NUMBER: _builtins.int
+    CUSTOM_METADATA_FIELD_NUMBER: _builtins.int
     stored_bytes: _builtins.int
     """Bytes in the store, all objects together."""
     original_bytes: _builtins.int
@@ -329,6 +330,8 @@ class StoredSegment(_message.Message):
     """Id of the key-encryption key; absent when the segment is not encrypted."""
     writer_version: _builtins.str
     """Version of the writer."""
+    custom_metadata: _builtins.bytes
+    """What the copy answered, to rebuild metadata with; `metadata` does not have it. Absent and empty differ."""
     @_builtins.property
     def metadata(self) -> Global___RemoteLogSegmentMetadata:
         """Metadata at the time of the copy."""
@@ -353,13 +356,19 @@ class StoredSegment(_message.Message):
         key_id: _builtins.str | None = ...,
         sha256: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         writer_version: _builtins.str = ...,
+        custom_metadata: _builtins.bytes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_key_id", b"_key_id", "key_id", b"key_id", "metadata", b"metadata"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_custom_metadata", b"_custom_metadata", "_key_id", b"_key_id", "custom_metadata", b"custom_metadata", "key_id", b"key_id", "metadata", b"metadata"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_key_id", b"_key_id", "chunk_count", b"chunk_count", "codec", b"codec", "key_id", b"key_id", "metadata", b"metadata", "object_keys", b"object_keys", "original_bytes", b"original_bytes", "sha256", b"sha256", "stored_bytes", b"stored_bytes", "writer_version", b"writer_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_custom_metadata", b"_custom_metadata", "_key_id", b"_key_id", "chunk_count", b"chunk_count", "codec", b"codec", "custom_metadata", b"custom_metadata", "key_id", b"key_id", "metadata", b"metadata", "object_keys", b"object_keys", "original_bytes", b"original_bytes", "sha256", b"sha256", "stored_bytes", b"stored_bytes", "writer_version", b"writer_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__custom_metadata: _TypeAlias = _typing.Literal["custom_metadata"]  # noqa: Y015
+    _WhichOneofArgType__custom_metadata: _TypeAlias = _typing.Literal["_custom_metadata", b"_custom_metadata"]  # noqa: Y015
     _WhichOneofReturnType__key_id: _TypeAlias = _typing.Literal["key_id"]  # noqa: Y015
     _WhichOneofArgType__key_id: _TypeAlias = _typing.Literal["_key_id", b"_key_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__custom_metadata) -> _WhichOneofReturnType__custom_metadata | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__key_id) -> _WhichOneofReturnType__key_id | None: ...
 
 Global___StoredSegment: _TypeAlias = StoredSegment  # noqa: Y015
