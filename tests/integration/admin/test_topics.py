@@ -26,7 +26,7 @@ async def admin(metadata_server: GrpcServer, cluster_stub: Any) -> AdminCommand:
 
 async def test_a_topic_lives_from_create_to_delete(admin: AdminCommand) -> None:
     created = await admin.json(
-        *("topics", "create", "orders", "--partitions", "3", "--replication-factor", "2"),
+        *("topics", "create", "orders", "--partitions", "3", "--replication-factor", "1"),
         *("--tiered", "--config", "retention.ms=1000"),
     )
     [outcome] = created["topics"]
@@ -37,7 +37,7 @@ async def test_a_topic_lives_from_create_to_delete(admin: AdminCommand) -> None:
         "topic": "orders",
         "topic_id": outcome["topic_id"],
         "partition_count": 3,
-        "replication_factor": 2,
+        "replication_factor": 1,
         "leaderless_partitions": 0,
         "tiered": True,
         "configs": {"remote.storage.enable": "true", "retention.ms": "1000"},

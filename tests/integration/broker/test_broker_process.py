@@ -15,6 +15,7 @@ from aquifer_broker.cluster.metadata_client import GrpcClusterMetadata
 from aquifer_metadata.app import running_server
 from aquifer_rpc.channel import connect
 from aquifer_rpc.server import GrpcServer
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from fixtures.kafka_clients import consume, create_topic, in_thread, poll_messages, produce
 from fixtures.metadata_service import metadata_settings
 from fixtures.network import TcpProxy
@@ -258,3 +259,29 @@ async def test_a_broker_whose_id_another_one_takes_stops_serving(
 
 def test_the_command_is_installed() -> None:
     assert os.access(Path(sys.executable).parent / "aquifer-broker", os.X_OK)
+
+
+async def test_a_client_that_wants_more_replicas_is_told_why_not(
+    metadata_server: GrpcServer, tmp_path: Path
+) -> None:
+    """Brokers do not replicate: nobody is promised a copy that does not exist."""
+    properties = write_properties(
+        tmp_path / "server.properties",
+        aquifer_metadata_endpoints=f"127.0.0.1:{metadata_server.port}",
+    )
+
+    def refused(address: str) -> list[confluent_kafka.KafkaError]:
+        admin = AdminClient({"bootstrap.servers": address})
+        create_topic(address, "orders")
+        futures = [
+            admin.create_topics([NewTopic("wide", 1, 2)])["wide"],
+            admin.create_topics([NewTopic("wide", 1, replica_assignment=[[1, 2]])])["wide"],
+            admin.create_partitions([NewPartitions("orders", 2, [[1, 2]])])["orders"],
+        ]
+        return [future.exception(10).args[0] for future in futures]
+
+    async with running(properties) as broker:
+        for error in await in_thread(refused, await broker.address()):
+            assert error.code() == confluent_kafka.KafkaError.INVALID_REPLICATION_FACTOR
+            assert "brokers do not replicate yet" in error.str()
+            assert "use 1" in error.str()

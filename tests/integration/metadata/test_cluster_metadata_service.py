@@ -105,24 +105,24 @@ async def test_a_replaced_incarnation_cannot_come_back_while_its_successor_lives
 
 
 async def test_a_clean_shutdown_moves_leadership_to_an_in_sync_replica_and_the_last_one_leaves_none(
-    cluster_stub: Stub,
+    replicating_stub: Stub,
 ) -> None:
-    leases = {broker: await register(cluster_stub, broker) for broker in (1, 2)}
-    await create(cluster_stub, "orders", replication_factor=2)
-    first = await partition_of(cluster_stub, "orders")
+    leases = {broker: await register(replicating_stub, broker) for broker in (1, 2)}
+    await create(replicating_stub, "orders", replication_factor=2)
+    first = await partition_of(replicating_stub, "orders")
     leader, follower = first.replicas
     for gone in (leader, follower):
         request = pb.UnregisterBrokerRequest(broker_id=gone, broker_epoch=leases[gone].broker_epoch)
-        await call_unary(cluster_stub.UnregisterBroker, request)
-        await call_unary(cluster_stub.UnregisterBroker, request)
-        now = await partition_of(cluster_stub, "orders")
+        await call_unary(replicating_stub.UnregisterBroker, request)
+        await call_unary(replicating_stub.UnregisterBroker, request)
+        now = await partition_of(replicating_stub, "orders")
         if gone == leader:
             assert (now.leader, now.leader_epoch, list(now.isr)) == (follower, 1, [follower])
     assert (now.leader, now.leader_epoch, list(now.isr)) == (-1, 2, [follower])
-    await register(cluster_stub, leader)
-    assert (await partition_of(cluster_stub, "orders")).leader == -1, "it is not in sync"
-    await register(cluster_stub, follower)
-    now = await partition_of(cluster_stub, "orders")
+    await register(replicating_stub, leader)
+    assert (await partition_of(replicating_stub, "orders")).leader == -1, "it is not in sync"
+    await register(replicating_stub, follower)
+    now = await partition_of(replicating_stub, "orders")
     assert (now.leader, now.leader_epoch) == (follower, 3)
 
 
@@ -146,10 +146,10 @@ async def test_an_expired_lease_costs_the_leadership_and_a_heartbeat_says_so(
         assert refused.value.reason == "BROKER_NOT_FOUND"
 
 
-async def test_topics_are_spread_over_live_brokers(cluster_stub: Stub) -> None:
+async def test_topics_are_spread_over_live_brokers(replicating_stub: Stub) -> None:
     for broker in (1, 2, 3):
-        await register(cluster_stub, broker)
-    made = await create(cluster_stub, "orders", num_partitions=6, replication_factor=2)
+        await register(replicating_stub, broker)
+    made = await create(replicating_stub, "orders", num_partitions=6, replication_factor=2)
     leaders = [partition.leader for partition in made.topic.partitions]
     assert sorted(leaders) == [1, 1, 2, 2, 3, 3]
     assert all(
@@ -307,10 +307,12 @@ async def test_settings_are_changed_all_or_none(cluster_stub: Stub) -> None:
         await alter(remote_storage_enable="false")
 
 
-async def test_isr_changes_compare_the_partition_epoch_and_the_leader(cluster_stub: Stub) -> None:
+async def test_isr_changes_compare_the_partition_epoch_and_the_leader(
+    replicating_stub: Stub,
+) -> None:
     for broker in (1, 2):
-        await register(cluster_stub, broker)
-    made = await create(cluster_stub, "orders", replication_factor=2)
+        await register(replicating_stub, broker)
+    made = await create(replicating_stub, "orders", replication_factor=2)
     before = made.topic.partitions[0]
     leader, follower = before.replicas
 
@@ -324,7 +326,7 @@ async def test_isr_changes_compare_the_partition_epoch_and_the_leader(cluster_st
             "isr": [leader],
         }
         answer: pb.AlterPartitionResponse = await call_unary(
-            cluster_stub.AlterPartition, pb.AlterPartitionRequest(**(request | fields))
+            replicating_stub.AlterPartition, pb.AlterPartitionRequest(**(request | fields))
         )
         return answer.partition
 
@@ -337,7 +339,7 @@ async def test_isr_changes_compare_the_partition_epoch_and_the_leader(cluster_st
         await change(isr=[leader, follower])
     with pytest.raises(InvalidRequestError):
         await change(isr=[leader, 9], partition_epoch=shrunk.partition_epoch)
-    await register(cluster_stub, leader)
+    await register(replicating_stub, leader)
     with pytest.raises(StaleLeaderEpochError) as stale:
         await change()
     assert stale.value.metadata == {"given": "0", "current": "1"}
@@ -346,24 +348,24 @@ async def test_isr_changes_compare_the_partition_epoch_and_the_leader(cluster_st
 
 
 async def test_a_reassignment_keeps_the_old_replicas_until_the_new_ones_are_in_sync(
-    cluster_stub: Stub,
+    replicating_stub: Stub,
 ) -> None:
     for broker in (1, 2):
-        await register(cluster_stub, broker)
+        await register(replicating_stub, broker)
     made = await create(
-        cluster_stub,
+        replicating_stub,
         "orders",
         num_partitions=-1,
         replication_factor=-1,
         assignments=[pb.ReplicaAssignment(partition=0, replicas=[1])],
     )
     await call_unary(
-        cluster_stub.ReassignPartitions,
+        replicating_stub.ReassignPartitions,
         pb.ReassignPartitionsRequest(
             reassignments=[pb.PartitionReassignment(topic="orders", partition=0, replicas=[2])]
         ),
     )
-    moving = await partition_of(cluster_stub, "orders")
+    moving = await partition_of(replicating_stub, "orders")
     assert (list(moving.replicas), list(moving.isr), moving.leader) == ([2, 1], [1], 1)
     request = pb.AlterPartitionRequest(
         topic_id=made.topic_id,
@@ -373,9 +375,91 @@ async def test_a_reassignment_keeps_the_old_replicas_until_the_new_ones_are_in_s
         partition_epoch=moving.partition_epoch,
         isr=[1, 2],
     )
-    moved = (await call_unary(cluster_stub.AlterPartition, request)).partition
+    moved = (await call_unary(replicating_stub.AlterPartition, request)).partition
     assert (list(moved.replicas), list(moved.isr), moved.leader) == ([2], [2], 2)
     assert moved.leader_epoch == moving.leader_epoch + 1
+
+
+UNREPLICATED = "brokers do not replicate yet"
+
+
+async def test_more_replicas_than_brokers_keep_are_refused_with_the_remedy(
+    cluster_stub: Stub,
+) -> None:
+    """Nobody is promised a copy that would be empty after a failover."""
+    for broker in (1, 2):
+        await register(cluster_stub, broker)
+    chosen = {"num_partitions": -1, "replication_factor": -1}
+    assignment = pb.ReplicaAssignment(partition=0, replicas=[1, 2])
+    for refused in (
+        await create(cluster_stub, "x", replication_factor=2),
+        await create(cluster_stub, "x", **chosen, assignments=[assignment]),
+    ):
+        assert refused.error_reason == "INVALID_REPLICATION_FACTOR"
+        assert UNREPLICATED in refused.error_message
+        assert "use 1" in refused.error_message
+    await create(cluster_stub, "orders")
+    grown = await call_unary(
+        cluster_stub.CreatePartitions,
+        pb.CreatePartitionsRequest(
+            topics=[
+                pb.NewPartitions(
+                    name="orders",
+                    total_count=2,
+                    assignments=[pb.ReplicaAssignment(partition=1, replicas=[1, 2])],
+                )
+            ]
+        ),
+    )
+    assert grown.results[0].error_reason == "INVALID_REPLICATION_FACTOR"
+    assert UNREPLICATED in grown.results[0].error_message
+
+
+async def test_a_topic_of_another_time_does_not_grow_by_empty_replicas(
+    metadata_dsn: str,
+) -> None:
+    """It was made with two replicas, and is given more partitions by a service that allows one."""
+    wide = metadata_settings(metadata_dsn, max_replication_factor=2)
+    async with running_server(wide) as server, connect(f"127.0.0.1:{server.port}") as channel:
+        stub = ClusterMetadataServiceStub(channel)
+        for broker in (1, 2):
+            await register(stub, broker)
+        await create(stub, "orders", replication_factor=2)
+    narrow = metadata_settings(metadata_dsn)
+    async with running_server(narrow) as server, connect(f"127.0.0.1:{server.port}") as channel:
+        answer = await call_unary(
+            ClusterMetadataServiceStub(channel).CreatePartitions,
+            pb.CreatePartitionsRequest(topics=[pb.NewPartitions(name="orders", total_count=2)]),
+        )
+    assert answer.results[0].error_reason == "INVALID_REPLICATION_FACTOR"
+
+
+@pytest.mark.parametrize("replicas", [[2], [1, 2]])
+async def test_a_partition_is_not_moved_to_where_it_would_begin_empty(
+    cluster_stub: Stub, replicas: list[int]
+) -> None:
+    for broker in (1, 2):
+        await register(cluster_stub, broker)
+    await create(
+        cluster_stub,
+        "orders",
+        num_partitions=-1,
+        replication_factor=-1,
+        assignments=[pb.ReplicaAssignment(partition=0, replicas=[1])],
+    )
+    before = await partition_of(cluster_stub, "orders")
+
+    async def reassign(to: list[int]) -> None:
+        reassignment = pb.PartitionReassignment(topic="orders", partition=0, replicas=to)
+        request = pb.ReassignPartitionsRequest(reassignments=[reassignment])
+        await call_unary(cluster_stub.ReassignPartitions, request)
+
+    with pytest.raises(InvalidRequestError, match=UNREPLICATED) as refused:
+        await reassign(replicas)
+    assert refused.value.reason == "INVALID_REPLICATION_FACTOR"
+    assert await partition_of(cluster_stub, "orders") == before
+    await reassign([1])
+    assert list((await partition_of(cluster_stub, "orders")).replicas) == [1]
 
 
 async def test_producer_ids_are_never_given_twice(cluster_stub: Stub) -> None:

@@ -14,6 +14,7 @@ from aquifer_core.segment import RemoteLogSegmentMetadata, RemotePartitionDelete
 from aquifer_core.state import RemoteLogSegmentState, RemotePartitionDeleteState
 from aquifer_metadata.adapters.postgres.change_signal import ChangeSignal
 from aquifer_metadata.adapters.postgres.database import Database, DatabaseOptions
+from aquifer_metadata.adapters.postgres.remote_log_deletions import FIRST_PAGE, UNFINISHED
 from aquifer_metadata.adapters.postgres.remote_log_metadata_manager import (
     PostgresRemoteLogMetadataManager,
 )
@@ -128,6 +129,38 @@ async def many_segments(database: Database, partition: TopicIdPartition, count: 
 
     await database.write(fill)
     await database.read(lambda connection: connection.execute(text("VACUUM ANALYZE")))
+
+
+async def test_deletions_are_found_without_looking_at_all_partitions(
+    rlmm: PostgresRemoteLogMetadataManager, metadata_database: Database
+) -> None:
+    """Managers ask every half minute; 10^5 partitions, nearly all of them alive or long gone, cost nothing."""
+    fill = text("""
+      INSERT INTO remote_log_partition (topic_id, partition, topic, highest_leader_epoch, delete_state, version)
+      SELECT gen_random_uuid(), n, 'orders', 0, CASE n % 4 WHEN 0 THEN 2 END, 1 FROM generate_series(1, 100000) n""")
+    await metadata_database.write(lambda connection: connection.execute(fill))
+    partition = builders.topic_id_partition()
+    step = RemotePartitionDeleteMetadata(
+        topic_id_partition=partition,
+        state=RemotePartitionDeleteState.DELETE_PARTITION_MARKED,
+        event_timestamp_ms=1,
+        broker_id=2,
+    )
+    await rlmm.put_remote_partition_delete_metadata(step)
+    await metadata_database.read(lambda connection: connection.execute(text("VACUUM ANALYZE")))
+    assert [deletion async for deletion in rlmm.list_partition_deletions()] == [step]
+    rows = await metadata_database.read(
+        lambda connection: connection.execute(
+            text(
+                f"EXPLAIN (ANALYZE, BUFFERS OFF, COSTS OFF, TIMING OFF, SUMMARY OFF) {UNFINISHED}"
+            ),
+            FIRST_PAGE | {"page_size": 500},
+        )
+    )
+    plan = "\n".join(row[0] for row in rows)
+    assert "remote_log_partition_deleting" in plan
+    assert "Seq Scan" not in plan
+    assert "Rows Removed" not in plan
 
 
 async def test_large_partitions_are_listed_and_forgotten_in_batches(

@@ -5,7 +5,13 @@ from collections import Counter
 import pytest
 from aquifer_core.errors import ErrorReason, InvalidRequestError
 from aquifer_metadata.domain.cluster import Broker
-from aquifer_metadata.domain.placement import check_assignments, spread
+from aquifer_metadata.domain.placement import (
+    MAX_REPLICATION_FACTOR,
+    check_assignments,
+    check_move,
+    check_replica_count,
+    spread,
+)
 from aquifer_metadata.domain.topic_names import check_topic_name, collision_name
 
 
@@ -70,8 +76,24 @@ def test_chosen_replicas_that_cannot_be_are_refused(
     assignments: dict[int, tuple[int, ...]], reason: ErrorReason
 ) -> None:
     with pytest.raises(InvalidRequestError) as refused:
-        check_assignments(assignments, first_partition=0, known=frozenset({1, 2}))
+        check_assignments(assignments, first_partition=0, known=frozenset({1, 2}), most=2)
     assert refused.value.reason is reason
+
+
+def test_replicas_that_brokers_do_not_keep_are_refused_with_reason_and_remedy() -> None:
+    check_replica_count(1, MAX_REPLICATION_FACTOR)
+    with pytest.raises(InvalidRequestError, match=r"do not replicate yet.*use 1") as refused:
+        check_replica_count(2, MAX_REPLICATION_FACTOR)
+    assert refused.value.reason is ErrorReason.INVALID_REPLICATION_FACTOR
+    with pytest.raises(InvalidRequestError, match="use 3"):
+        check_assignments({0: (1, 2, 3, 4)}, first_partition=0, known=frozenset(range(9)), most=3)
+
+
+def test_a_single_replica_stays_where_its_records_are() -> None:
+    check_move(0, (1,), (1,), 1)
+    check_move(0, (1, 2), (2, 3), 2)
+    with pytest.raises(InvalidRequestError, match=r"stays on broker \[1\].*begin empty on \[2\]"):
+        check_move(0, (1,), (2,), 1)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a" * 250, "a b", "a/b", "ä", "a\n"])

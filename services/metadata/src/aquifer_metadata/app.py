@@ -21,10 +21,11 @@ from aquifer_metadata.adapters.postgres.cluster_configs import SqlConfigStore
 from aquifer_metadata.adapters.postgres.cluster_groups import SqlGroupStore
 from aquifer_metadata.adapters.postgres.cluster_log import initialize_cluster
 from aquifer_metadata.adapters.postgres.cluster_partitions import SqlPartitionStore
-from aquifer_metadata.adapters.postgres.cluster_topics import SqlTopicStore, TopicDefaults
+from aquifer_metadata.adapters.postgres.cluster_topics import SqlTopicStore
 from aquifer_metadata.adapters.postgres.cluster_transactions import SqlTransactionStore
 from aquifer_metadata.adapters.postgres.cluster_watch import SqlClusterWatch
 from aquifer_metadata.adapters.postgres.database import Database, DatabaseOptions
+from aquifer_metadata.adapters.postgres.new_partitions import TopicDefaults
 from aquifer_metadata.adapters.postgres.remote_log_metadata_manager import (
     PostgresRemoteLogMetadataManager,
 )
@@ -110,6 +111,7 @@ def _cluster_stores(
         num_partitions=cluster.default_partitions,
         replication_factor=cluster.default_replication_factor,
         max_partitions=cluster.max_partitions_per_topic,
+        max_replication_factor=cluster.max_replication_factor,
     )
     return ClusterStores(
         brokers=SqlBrokerStore(database, signal, lease_ms=cluster.broker_lease_ms),
@@ -117,7 +119,9 @@ def _cluster_stores(
             database, signal, defaults, clock=SystemClock(), trace_id=current_trace_id
         ),
         configs=SqlConfigStore(database, signal),
-        partitions=SqlPartitionStore(database, signal),
+        partitions=SqlPartitionStore(
+            database, signal, max_replication_factor=cluster.max_replication_factor
+        ),
         groups=SqlGroupStore(database),
         transactions=SqlTransactionStore(database),
         watch=SqlClusterWatch(

@@ -1,9 +1,11 @@
 """Settings of the metadata service; variables begin with `AQUIFER_METADATA_`."""
 
-from typing import Final
+from typing import Final, Self
 
 from aquifer_rpc.settings import Group, ServiceSettings
-from pydantic import Field, PositiveFloat, PositiveInt, SecretStr
+from pydantic import Field, PositiveFloat, PositiveInt, SecretStr, model_validator
+
+from aquifer_metadata.domain.placement import MAX_REPLICATION_FACTOR
 
 PREFIX: Final = "AQUIFER_METADATA_"
 
@@ -46,8 +48,19 @@ class ClusterSettings(Group):
     """Partitions of a topic whose creator does not say."""
     default_replication_factor: PositiveInt = 1
     """Replicas of a topic whose creator does not say."""
+    max_replication_factor: PositiveInt = MAX_REPLICATION_FACTOR
+    """More replicas are refused. Leave it at 1: brokers do not replicate yet, so a second replica would be empty after a failover."""
     max_partitions_per_topic: PositiveInt = 10_000
     """More are refused."""
+
+    @model_validator(mode="after")
+    def _the_default_is_not_refused(self) -> Self:
+        if self.default_replication_factor > self.max_replication_factor:
+            raise ValueError(
+                f"default_replication_factor {self.default_replication_factor} is above max_replication_factor"
+                f" {self.max_replication_factor}: brokers do not replicate yet; set it to {self.max_replication_factor}"
+            )
+        return self
 
 
 class RemoteLogSettings(Group):

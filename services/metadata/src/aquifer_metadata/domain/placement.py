@@ -2,10 +2,48 @@
 
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from aquifer_core.errors import ErrorReason, InvalidRequestError
 
 from aquifer_metadata.domain.cluster import Broker
+
+MAX_REPLICATION_FACTOR: Final = 1
+"""Most replicas of a partition. Brokers do not replicate: a second replica would stay empty, and whatever relies on it (acks=all,
+min.insync.replicas, a failover) would lose data. Replication, once there is one, lifts this."""
+
+
+def check_replica_count(count: int, most: int) -> None:
+    """Refuses more replicas than are kept.
+
+    Raises:
+        InvalidRequestError: there are (INVALID_REPLICATION_FACTOR); the text says what to do.
+    """
+    if count > most:
+        why = (
+            "brokers do not replicate yet, so a further replica would hold nothing"
+            if most == 1
+            else "the service keeps no more"
+        )
+        raise InvalidRequestError(
+            f"replication factor {count} is refused: {why}; use {most}, or -1 for the default",
+            reason=ErrorReason.INVALID_REPLICATION_FACTOR,
+            metadata={"max": str(most)},
+        )
+
+
+def check_move(partition: int, replicas: Sequence[int], target: Sequence[int], most: int) -> None:
+    """Refuses to move a partition that has a single replica to another broker, where it would begin empty.
+
+    Raises:
+        InvalidRequestError: it would move (INVALID_REPLICATION_FACTOR); the text says why.
+    """
+    if most == 1 and set(target) != set(replicas):
+        raise InvalidRequestError(
+            f"partition {partition} stays on broker {list(replicas)}: brokers do not replicate yet, so it would begin empty on"
+            f" {list(target)} and its records would be lost; create a topic there instead",
+            reason=ErrorReason.INVALID_REPLICATION_FACTOR,
+        )
 
 
 def spread(
@@ -44,13 +82,17 @@ def spread(
 
 
 def check_assignments(
-    assignments: Mapping[int, tuple[int, ...]], *, first_partition: int, known: frozenset[int]
+    assignments: Mapping[int, tuple[int, ...]],
+    *,
+    first_partition: int,
+    known: frozenset[int],
+    most: int,
 ) -> None:
     """Refuses replicas that a caller chose and that cannot be.
 
     Raises:
         InvalidRequestError: partitions are not consecutive (INVALID_PARTITIONS); replicas are empty, doubled, unknown or
-            of unequal number (INVALID_REPLICATION_FACTOR).
+            of unequal number, or more than `most` (INVALID_REPLICATION_FACTOR).
     """
     expected = list(range(first_partition, first_partition + len(assignments)))
     if sorted(assignments) != expected:
@@ -59,6 +101,7 @@ def check_assignments(
             reason=ErrorReason.INVALID_PARTITIONS,
         )
     for partition, replicas in assignments.items():
+        check_replica_count(len(replicas), most)
         check_replicas(partition, replicas, known)
     if len({len(replicas) for replicas in assignments.values()}) > 1:
         raise InvalidRequestError(

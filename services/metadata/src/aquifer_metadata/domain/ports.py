@@ -127,7 +127,8 @@ class PartitionStore(Protocol):
 
         Raises:
             RemoteResourceNotFoundError: no such partition.
-            InvalidRequestError: unknown brokers, doubled ones, or none.
+            InvalidRequestError: unknown brokers, doubled ones, none, too many, or, as long as brokers do not replicate, other ones
+                than now.
         """
         ...
 

@@ -33,9 +33,16 @@ _Changed = list[tuple[PartitionKey, Partition]]
 class SqlPartitionStore:
     """Implements `PartitionStore`."""
 
-    def __init__(self, database: Database, signal: ChangeSignal) -> None:
+    def __init__(
+        self,
+        database: Database,
+        signal: ChangeSignal,
+        *,
+        max_replication_factor: int = placement.MAX_REPLICATION_FACTOR,
+    ) -> None:
         self._database = database
         self._signal = signal
+        self._max_replication_factor = max_replication_factor
 
     async def change_isr(self, change: IsrChange) -> Partition:
         """See `PartitionStore.change_isr`."""
@@ -86,6 +93,7 @@ class SqlPartitionStore:
 
     async def reassign(self, targets: Mapping[TopicPartition, tuple[int, ...]]) -> int:
         """See `PartitionStore.reassign`."""
+        most = self._max_replication_factor
 
         async def work(connection: AsyncConnection) -> int:
             changes = await cluster_log.begin(connection)
@@ -94,8 +102,10 @@ class SqlPartitionStore:
             live = frozenset(broker.broker_id for broker in brokers if broker.alive)
             changed: _Changed = []
             for named, target in targets.items():
+                placement.check_replica_count(len(target), most)
                 placement.check_replicas(named.partition, target, known)
                 [(key, partition)] = await _named(connection, [named])
+                placement.check_move(named.partition, partition.replicas, target, most)
                 changed.append((key, leadership.reassigned(partition, target, live)))
             return await _finish(changes, changed)
 

@@ -1,7 +1,6 @@
 """Topics: created, deleted, given more partitions."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from aquifer_core.errors import (
     AlreadyExistsError,
@@ -12,7 +11,7 @@ from aquifer_core.errors import (
 )
 from aquifer_core.ids import KafkaUuid
 from aquifer_core.ports import Clock
-from sqlalchemy import ColumnElement, delete, func, select
+from sqlalchemy import ColumnElement, delete, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -21,38 +20,22 @@ from aquifer_metadata.adapters.postgres.change_signal import CLUSTER, ChangeSign
 from aquifer_metadata.adapters.postgres.cluster_log import ClusterTransaction
 from aquifer_metadata.adapters.postgres.cluster_rows import (
     insert_partitions,
-    load_brokers,
     load_topics,
     to_uuid,
 )
 from aquifer_metadata.adapters.postgres.database import Database, Work
+from aquifer_metadata.adapters.postgres.new_partitions import PartitionMaker, TopicDefaults
 from aquifer_metadata.adapters.postgres.remote_log_deletions import mark_topic
 from aquifer_metadata.adapters.postgres.tables import group_offset, topic, topic_partition
-from aquifer_metadata.domain import placement
 from aquifer_metadata.domain.cluster import (
-    NO_LEADER,
     NewPartitions,
     NewTopic,
-    Partition,
     Topic,
     TopicResult,
     TopicResults,
 )
 from aquifer_metadata.domain.topic_config import REMOTE_STORAGE_ENABLE, check_topic_configs
 from aquifer_metadata.domain.topic_names import check_topic_name, collision_name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicDefaults:
-    """What a new topic gets when its creator does not say.
-
-    Attributes:
-        max_partitions: most partitions of one topic.
-    """
-
-    num_partitions: int = 1
-    replication_factor: int = 1
-    max_partitions: int = 10_000
 
 
 class SqlTopicStore:
@@ -69,7 +52,7 @@ class SqlTopicStore:
     ) -> None:
         self._database = database
         self._signal = signal
-        self._defaults = defaults
+        self._maker = PartitionMaker(defaults)
         self._clock = clock
         self._trace_id = trace_id
 
@@ -118,8 +101,7 @@ class SqlTopicStore:
             check_topic_name(new.name)
             check_topic_configs(new.configs)
             await self._refuse_existing(changes.connection, new.name)
-            replicas = await self._replicas_of_new(changes.connection, new)
-            partitions = await _led(changes.connection, replicas)
+            partitions = await self._maker.of_new(changes.connection, new)
         except AquiferError as error:
             return TopicResult(name=new.name, error=error, topic_id=_existing_id(error))
         made = Topic(
@@ -148,28 +130,6 @@ class SqlTopicStore:
             f"topic {name!r} differs from {found.name!r} only in '.' and '_', which collide in metrics",
             reason=ErrorReason.INVALID_TOPIC,
             metadata={"topic": name},
-        )
-
-    async def _replicas_of_new(
-        self, connection: AsyncConnection, new: NewTopic
-    ) -> dict[int, tuple[int, ...]]:
-        if new.assignments:
-            if new.num_partitions not in (-1, len(new.assignments)):
-                raise self._partitions_refused(new.name, "the count contradicts the assignments")
-            known = frozenset(known.broker_id for known in await load_brokers(connection))
-            placement.check_assignments(new.assignments, first_partition=0, known=known)
-            return dict(new.assignments)
-        count = self._defaults.num_partitions if new.num_partitions == -1 else new.num_partitions
-        if not 0 < count <= self._defaults.max_partitions:
-            raise self._partitions_refused(
-                new.name, f"{count} is not between 1 and {self._defaults.max_partitions}"
-            )
-        factor = new.replication_factor
-        return await _spread(
-            connection,
-            first_partition=0,
-            count=count,
-            factor=self._defaults.replication_factor if factor == -1 else factor,
         )
 
     async def _deleted(
@@ -209,9 +169,7 @@ class SqlTopicStore:
     ) -> TopicResult:
         try:
             found = await _topic(changes.connection, topic.c.name == new.name, new.name)
-            added = await _led(
-                changes.connection, await self._replicas_of_grown(changes.connection, found, new)
-            )
+            added = await self._maker.of_grown(changes.connection, found, new)
         except AquiferError as error:
             return TopicResult(name=new.name, error=error)
         if not validate_only:
@@ -225,33 +183,6 @@ class SqlTopicStore:
             configs=found.configs,
         )
         return TopicResult(name=new.name, topic_id=found.topic_id, topic=grown)
-
-    async def _replicas_of_grown(
-        self, connection: AsyncConnection, found: Topic, new: NewPartitions
-    ) -> Mapping[int, tuple[int, ...]]:
-        present = len(found.partitions)
-        count = new.total_count - present
-        if count <= 0 or new.total_count > self._defaults.max_partitions:
-            raise self._partitions_refused(
-                new.name,
-                f"{new.total_count} is not between {present + 1} and {self._defaults.max_partitions}",
-            )
-        if not new.assignments:
-            factor = len(found.partitions[0].replicas)
-            return await _spread(connection, first_partition=present, count=count, factor=factor)
-        if len(new.assignments) != count:
-            raise self._partitions_refused(new.name, "the count contradicts the assignments")
-        known = frozenset(known.broker_id for known in await load_brokers(connection))
-        placement.check_assignments(new.assignments, first_partition=present, known=known)
-        return new.assignments
-
-    @staticmethod
-    def _partitions_refused(name: str, problem: str) -> InvalidRequestError:
-        return InvalidRequestError(
-            f"number of partitions of topic {name!r}: {problem}",
-            reason=ErrorReason.INVALID_PARTITIONS,
-            metadata={"topic": name},
-        )
 
 
 async def _insert_topic(changes: ClusterTransaction, made: Topic) -> None:
@@ -273,38 +204,6 @@ async def _topic(connection: AsyncConnection, condition: ColumnElement[bool], na
     if not found:
         raise _no_topic(name)
     return found[0]
-
-
-async def _spread(
-    connection: AsyncConnection, *, first_partition: int, count: int, factor: int
-) -> dict[int, tuple[int, ...]]:
-    brokers = await load_brokers(connection)
-    present = await connection.scalar(select(func.count()).select_from(topic_partition))
-    return placement.spread(
-        [broker for broker in brokers if broker.alive],
-        first_partition=first_partition,
-        count=count,
-        replication_factor=factor,
-        start=(present or 0) - first_partition,
-    )
-
-
-async def _led(
-    connection: AsyncConnection, replicas: Mapping[int, tuple[int, ...]]
-) -> tuple[Partition, ...]:
-    live = frozenset(known.broker_id for known in await load_brokers(connection) if known.alive)
-    return tuple(_new_partition(number, replicas[number], live) for number in sorted(replicas))
-
-
-def _new_partition(number: int, replicas: tuple[int, ...], live: frozenset[int]) -> Partition:
-    """Replicas that live are in sync from the start; when none does, the first live one will be."""
-    isr = tuple(member for member in replicas if member in live)
-    return Partition(
-        partition=number,
-        replicas=replicas,
-        isr=isr or replicas,
-        leader=isr[0] if isr else NO_LEADER,
-    )
 
 
 def _no_topic(name: str) -> RemoteResourceNotFoundError:

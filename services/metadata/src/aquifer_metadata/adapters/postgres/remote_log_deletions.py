@@ -17,7 +17,7 @@ _MARKED = int(RemotePartitionDeleteState.DELETE_PARTITION_MARKED)
 _STARTED = int(RemotePartitionDeleteState.DELETE_PARTITION_STARTED)
 
 _NOBODY = -1
-_FIRST: dict[str, Any] = {"after_topic_id": uuid.UUID(int=0), "after_partition": -1}
+FIRST_PAGE: dict[str, Any] = {"after_topic_id": uuid.UUID(int=0), "after_partition": -1}
 
 # The condition is that of the index. Deletions recorded by an earlier version have neither time nor broker.
 UNFINISHED = text(f"""
@@ -60,7 +60,7 @@ class RemoteLogDeletions:
 
     async def unfinished(self) -> AsyncIterator[RemotePartitionDeleteMetadata]:
         """See `RemoteLogMetadataManager.list_partition_deletions`; page by page, in memory one at a time."""
-        after = _FIRST
+        after = FIRST_PAGE
         while True:
             page = await self._page(after)
             for row in page:
