@@ -15,6 +15,7 @@ from aquifer_core.errors import (
 )
 from aquifer_core.formats.record_batch import iter_batches
 from aquifer_core.segment import RemoteLogSegmentMetadata
+from aquifer_storage.adapters.disk_cache import DiskCache
 from aquifer_storage.adapters.filesystem import FilesystemObjectStore
 from aquifer_storage.domain.options import StorageOptions
 from aquifer_storage.domain.remote_storage import RemoteStorage
@@ -242,6 +243,37 @@ async def test_many_cold_readers_stay_inside_the_budget(
         assert data == segment.log[number * 397 : number * 397 + 20_001]
     assert most_bytes <= 40_000
     await storage.close()
+
+
+async def test_chunks_on_disk_survive_a_restart_and_damage(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """T34: a damaged entry is read again from the store."""
+    folder = tmp_path_factory.mktemp("disk")
+    segment = builders.segment(size_bytes=40_000)
+
+    async def reads(metadata: RemoteLogSegmentMetadata, *, delete: bool = False) -> int:
+        """Reads with a new process's eyes and returns how often the store was asked."""
+        objects = HookedObjectStore(FilesystemObjectStore(tmp_path))
+        held = DiskCache(folder, 1 << 20)
+        storage = RemoteStorage(objects, options=OPTIONS, writer_version="1", held_chunks=held)
+        assert await joined(storage.fetch_log_segment(metadata, 0)) == segment.log
+        if delete:
+            await storage.delete_log_segment_data(metadata)
+        await storage.close()
+        return objects.count("read")
+
+    copier = RemoteStorage(FilesystemObjectStore(tmp_path), options=OPTIONS, writer_version="1")
+    metadata = await copied(copier, segment)
+    await copier.close()
+    assert await reads(metadata) > 0
+    assert await reads(metadata) == 0
+    entries = sorted(folder.glob("chunks/??/*"))
+    entries[3].write_bytes(b"x" + entries[3].read_bytes()[1:])
+    entries[4].write_bytes(b"")
+    assert await reads(metadata) in (1, 2)
+    assert await reads(metadata, delete=True) == 0
+    assert not list(folder.glob("chunks/??/*"))
 
 
 async def test_every_offset_is_read_from_the_chunk_that_holds_it(storage: RemoteStorage) -> None:

@@ -11,6 +11,7 @@ from aquifer_rpc.server import GrpcServer
 from aquifer_rpc.supervised import SupervisedLoop
 
 from aquifer_storage import __version__
+from aquifer_storage.adapters.disk_cache import DiskCache
 from aquifer_storage.adapters.file_key_ring import FileKeyRing
 from aquifer_storage.adapters.filesystem import FilesystemObjectStore
 from aquifer_storage.adapters.s3 import S3ObjectStore
@@ -48,6 +49,7 @@ async def running_server(settings: StorageSettings) -> AsyncIterator[GrpcServer]
             key_prefix=settings.key_prefix,
             writer_version=__version__,
             key_ring=ring,
+            held_chunks=disk_cache(settings),
         )
         stack.push_async_callback(storage.close)
         server = GrpcServer(settings.grpc, name="storage", probes=probes)
@@ -92,6 +94,12 @@ def key_ring(settings: StorageSettings) -> KeyRing | None:
     """The key ring, if segments are encrypted."""
     path = settings.encryption.key_ring_file
     return None if path is None else FileKeyRing(path)
+
+
+def disk_cache(settings: StorageSettings) -> DiskCache | None:
+    """The disk cache, if there is one."""
+    folder = settings.disk_cache.folder
+    return None if folder is None else DiskCache(folder, settings.disk_cache.capacity_bytes)
 
 
 def s3_options(settings: S3Settings) -> S3Options:

@@ -114,6 +114,15 @@ class ReadSettings(Group):
     """Longest time of one request for chunks, retries included."""
 
 
+class DiskCacheSettings(Group):
+    """Chunks on disk, as they are stored; all worker processes share them, and they survive restarts."""
+
+    folder: Path | None = None
+    """Where to keep them; unset: nowhere."""
+    capacity_bytes: PositiveInt = 10 * 1024 * MIB
+    """Size of all of them together."""
+
+
 class EncryptionSettings(Group):
     """Encryption of what is stored."""
 
@@ -138,3 +147,5 @@ class StorageSettings(ServiceSettings):
     """Encryption."""
     reading: ReadSettings = ReadSettings()
     """Reading."""
+    disk_cache: DiskCacheSettings = DiskCacheSettings()
+    """Chunks on disk."""

@@ -13,13 +13,11 @@ from aquifer_core.errors import (
 from aquifer_core.segment import RemoteLogSegmentMetadata
 
 from aquifer_storage.domain.chunk_cache import ChunkCache, ChunkEntry, LoadedChunk
-from aquifer_storage.domain.cpu_threads import CpuThreads
 from aquifer_storage.domain.manifest_store import segment_not_found
-from aquifer_storage.domain.object_key import ObjectKeys
 from aquifer_storage.domain.options import StorageOptions
-from aquifer_storage.domain.ports import ObjectStore
 from aquifer_storage.domain.read_ahead import ReadAhead
 from aquifer_storage.domain.readable_segment import ReadableSegment
+from aquifer_storage.domain.stored_chunks import StoredChunks
 from aquifer_storage.domain.task_owner import TaskOwner
 
 logger = structlog.get_logger(__name__)
@@ -33,16 +31,8 @@ class ChunkReader:
     A read goes on when its reader has left, and fills the cache.
     """
 
-    def __init__(
-        self,
-        objects: ObjectStore,
-        keys: ObjectKeys,
-        options: StorageOptions,
-        threads: CpuThreads,
-    ) -> None:
-        self._objects = objects
-        self._keys = keys
-        self._threads = threads
+    def __init__(self, stored: StoredChunks, options: StorageOptions) -> None:
+        self._stored = stored
         self._options = options
         self.cache = ChunkCache(options.chunk_cache_bytes)
         self._read_ahead = ReadAhead(options.read_ahead_bytes)
@@ -174,31 +164,18 @@ class ChunkReader:
             self._fail(entries, error)
 
     async def _read_all(self, segment: ReadableSegment, entries: list[ChunkEntry]) -> None:
-        table_entries = [segment.table.entries[entry.key.number] for entry in entries]
-        lengths = [found.data_id.stored_length_bytes for found in table_entries]
-        key = self._keys.of(segment.metadata).log
-        async with aclosing(
-            self._objects.read(key, table_entries[0].data_id.position, lengths)
-        ) as pieces:
-            waiting = iter(entries)
-            async for data in pieces:
-                entry = next(waiting)
-                try:
-                    chunk = await self._verified(segment, entry.key.number, data)
-                except CorruptSegmentError as error:
-                    logger.error("chunk_is_damaged", error=error.message, **error.metadata)
-                    self.cache.fail(entry, error)
+        waiting = {entry.key.number: entry for entry in entries}
+        async with aclosing(self._stored.read(segment, list(waiting))) as chunks:
+            async for number, chunk in chunks:
+                if isinstance(chunk, CorruptSegmentError):
+                    self.cache.fail(waiting[number], chunk)
                 else:
-                    self.cache.complete(entry, chunk)
+                    self.cache.complete(waiting[number], chunk)
         if any(not entry.loaded.done() for entry in entries):
             raise RemoteStorageUnavailableError(
-                f"the store ended its answer for {key} early", retry_after_ms=_RETRY_MS
+                f"the store ended its answer for segment {segment.metadata.segment_id.id} early",
+                retry_after_ms=_RETRY_MS,
             )
-
-    async def _verified(self, segment: ReadableSegment, number: int, data: bytes) -> bytes:
-        if not segment.is_transformed(number):
-            return segment.verified_chunk(number, data)
-        return await self._threads.run(segment.verified_chunk, number, data)
 
     def _begin(self, work: Coroutine[None, None, None], entries: Sequence[ChunkEntry]) -> None:
         self._reads.start(work, lambda: self._fail(entries, _closing()))

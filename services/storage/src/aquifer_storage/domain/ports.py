@@ -5,8 +5,34 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from aquifer_core.formats.checksum import Buffer
+from aquifer_core.ids import KafkaUuid
 
+from aquifer_storage.domain.chunk_cache import ChunkKey
 from aquifer_storage.domain.envelope import WrappedKey
+
+
+class HeldChunks(Protocol):
+    """Stored bytes of chunks, held nearer than the store. Never raises: what fails is not there."""
+
+    async def get(self, key: ChunkKey) -> bytes | None:
+        """The bytes; they may be damaged."""
+        ...
+
+    def put(self, key: ChunkKey, data: bytes) -> None:
+        """Hold bytes that were verified, sooner or later or not at all."""
+        ...
+
+    async def drop(self, key: ChunkKey) -> None:
+        """Hold a chunk no longer."""
+        ...
+
+    async def forget(self, segment_id: KafkaUuid) -> None:
+        """Hold nothing of a segment any longer."""
+        ...
+
+    async def close(self) -> None:
+        """Release everything. Idempotent."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,12 +20,13 @@ from aquifer_storage.domain.manifest_store import ManifestStore
 from aquifer_storage.domain.object_key import ObjectKeys
 from aquifer_storage.domain.opened_segments import OpenedSegments
 from aquifer_storage.domain.options import StorageOptions
-from aquifer_storage.domain.ports import KeyRing, ObjectStore
+from aquifer_storage.domain.ports import HeldChunks, KeyRing, ObjectStore
 from aquifer_storage.domain.rewrapping import Rewrapped
 from aquifer_storage.domain.segment_reader import SegmentReader
 from aquifer_storage.domain.segment_transforms import SegmentTransforms
 from aquifer_storage.domain.segment_verifier import SegmentVerifier
 from aquifer_storage.domain.segment_writer import SegmentWriter
+from aquifer_storage.domain.stored_chunks import StoredChunks
 
 
 class RemoteStorage(RemoteStorageManager):
@@ -42,9 +43,11 @@ class RemoteStorage(RemoteStorageManager):
         writer_version: str,
         key_prefix: str = "",
         key_ring: KeyRing | None = None,
+        held_chunks: HeldChunks | None = None,
     ) -> None:
         keys = ObjectKeys(key_prefix)
         self._objects = objects
+        self._held_chunks = held_chunks
         self.options = options
         self.writer_version = writer_version
         self._manifests = ManifestStore(objects, keys, options.manifest_cache_entries)
@@ -52,7 +55,7 @@ class RemoteStorage(RemoteStorageManager):
         self._transforms = SegmentTransforms(key_ring, options)
         opened = OpenedSegments(self._manifests, self._transforms)
         self._tables = ChunkTables(objects, keys, opened, options.table_cache_chunks)
-        self.chunks = ChunkReader(objects, keys, options, self._threads)
+        self.chunks = ChunkReader(StoredChunks(objects, keys, self._threads, held_chunks), options)
         self.writer = SegmentWriter(
             objects,
             keys,
@@ -147,6 +150,8 @@ class RemoteStorage(RemoteStorageManager):
         self._manifests.forget(metadata)
         self._tables.forget(metadata)
         self.chunks.forget(metadata)
+        if self._held_chunks is not None:
+            await self._held_chunks.forget(metadata.segment_id.id)
 
     async def rewrap_segment(self, metadata: RemoteLogSegmentMetadata) -> Rewrapped:
         """Wraps the segment's data key with the active key; only the manifest is written. Idempotent.
@@ -175,6 +180,8 @@ class RemoteStorage(RemoteStorageManager):
         await self.writer.close()
         await self._reader.close()
         await self.chunks.close()
+        if self._held_chunks is not None:
+            await self._held_chunks.close()
         await self._tables.close()
         await self._manifests.close()
         await self._transforms.close()

@@ -1,0 +1,121 @@
+"""The disk cache: survives, is bounded, shared, and never worth more than the store."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aquifer_core.ids import KafkaUuid
+from aquifer_storage.adapters.disk_cache import DiskCache
+from aquifer_storage.domain.chunk_cache import ChunkKey
+from fixtures.polling import eventually
+
+ONE, OTHER = KafkaUuid(b"1" * 16), KafkaUuid(b"2" * 16)
+
+
+@pytest.fixture
+async def cache(tmp_path: Path) -> AsyncIterator[DiskCache]:
+    cache = DiskCache(tmp_path, 100)
+    yield cache
+    await cache.close()
+
+
+async def put(
+    cache: DiskCache, number: int, size_bytes: int = 40, segment: KafkaUuid = ONE
+) -> ChunkKey:
+    """Put an entry and wait until it is there."""
+    key = ChunkKey(segment, number)
+    cache.put(key, bytes([number]) * size_bytes)
+
+    async def is_there() -> bool:
+        return await cache.get(key) is not None
+
+    await eventually(is_there)
+    return key
+
+
+def held_bytes(folder: Path) -> int:
+    """Size of all entries."""
+    return sum(path.stat().st_size for path in folder.glob("chunks/??/*"))
+
+
+async def test_what_was_put_is_there_after_a_restart(tmp_path: Path) -> None:
+    first = DiskCache(tmp_path, 100)
+    key = await put(first, 7)
+    await first.close()
+    second = DiskCache(tmp_path, 100)
+    assert await second.get(key) == bytes([7]) * 40
+    assert await second.get(ChunkKey(OTHER, 7)) is None
+    await put(second, 8)
+    await put(second, 9)
+    await second.close()
+    assert held_bytes(tmp_path) == 80
+
+
+async def test_what_was_used_least_recently_leaves_first(cache: DiskCache, tmp_path: Path) -> None:
+    first, second = await put(cache, 0), await put(cache, 1)
+    assert await cache.get(first) is not None
+    await put(cache, 2)
+    assert await cache.get(first) is not None
+    assert await cache.get(second) is None
+    assert held_bytes(tmp_path) == 80
+
+
+async def test_readers_are_served_while_entries_leave(cache: DiskCache, tmp_path: Path) -> None:
+    """T31, T35: with a hundredth of what is read, an answer is whole or none."""
+    answers: list[bytes | None] = []
+
+    async def read(number: int) -> None:
+        for each in range(number, number + 50):
+            answers.append(await cache.get(ChunkKey(ONE, each % 20)))
+            cache.put(ChunkKey(ONE, each % 20), bytes([each % 20]) * 40)
+
+    await asyncio.gather(*(read(number) for number in range(20)))
+    assert any(answer is not None for answer in answers)
+    assert all(answer is None or answer == answer[:1] * 40 for answer in answers)
+    await cache.close()
+    assert held_bytes(tmp_path) <= 100
+
+
+async def test_processes_share_one_folder_and_one_budget(tmp_path: Path) -> None:
+    caches = [DiskCache(tmp_path, 100) for _ in range(3)]
+    key = await put(caches[0], 0)
+    assert await caches[1].get(key) is not None
+    for number in range(1, 10):
+        caches[number % 3].put(ChunkKey(ONE, number), bytes(40))
+    for cache in caches:
+        await cache.close()
+    assert 0 < held_bytes(tmp_path) <= 100
+
+
+async def test_a_segment_is_forgotten_and_the_others_are_not(cache: DiskCache) -> None:
+    gone, kept = await put(cache, 0), await put(cache, 0, segment=OTHER)
+    await cache.forget(ONE)
+    assert await cache.get(gone) is None
+    assert await cache.get(kept) is not None
+
+
+async def test_a_damaged_index_costs_the_entries_and_nothing_else(tmp_path: Path) -> None:
+    first = DiskCache(tmp_path, 100)
+    lost = await put(first, 0)
+    await first.close()
+    (tmp_path / "index.sqlite3").write_bytes(b"no database" * 1000)
+    second = DiskCache(tmp_path, 100)
+    await put(second, 1)
+    assert await second.get(lost) is None
+    await second.close()
+    assert held_bytes(tmp_path) == 40
+
+
+async def test_a_disk_that_refuses_costs_the_cache_only(cache: DiskCache, tmp_path: Path) -> None:
+    key = ChunkKey(ONE, 1)
+    (tmp_path / "chunks" / ONE.raw.hex()[:2]).write_text("in the way")
+    cache.put(key, bytes(40))
+    await cache.forget(OTHER)
+    assert await cache.get(key) is None
+
+
+async def test_an_entry_larger_than_the_cache_is_not_kept(cache: DiskCache) -> None:
+    cache.put(ChunkKey(ONE, 1), bytes(101))
+    await cache.forget(OTHER)
+    assert await cache.get(ChunkKey(ONE, 1)) is None
