@@ -327,3 +327,22 @@ async def test_the_manifest_says_how_the_segment_is_sealed(
     envelope = document["encryption"]
     assert envelope.pop("wrapped_key")
     assert envelope == {"cipher": "aes-256-gcm", "key_id": "a", "wrapping": "aes-256-kw"}
+
+
+async def test_the_next_chunk_is_made_while_parts_go_up_and_the_budget_pays_for_it(
+    storage: RemoteStorage, objects: HookedObjectStore
+) -> None:
+    """With room in the budget two chunks are at work beside the buffers; without, one at a time; memory is given back."""
+    most_bytes = 0
+
+    async def look(operation: str, key: str) -> None:
+        nonlocal most_bytes
+        most_bytes = max(most_bytes, storage.writer.budget.used_bytes)
+
+    objects.before = look
+    segments = [builders.segment(size_bytes=90_000, piece_bytes=3_000) for _ in range(8)]
+    for segment in await asyncio.gather(*(copied(storage, each) for each in segments)):
+        assert (await storage.describe_segment(segment)).chunk_count > 10
+    assert most_bytes <= OPTIONS.upload_budget_bytes
+    assert storage.writer.budget.used_bytes == 0
+    assert storage.writer.budget.try_reserve(OPTIONS.ahead_bytes)

@@ -81,3 +81,20 @@ def test_a_buffer_takes_what_it_has_room_for() -> None:
     assert buffer.fill(memoryview(b"defg")) == 2
     assert buffer.is_full
     assert bytes(buffer.data) == b"abcde"
+
+
+async def test_work_beside_the_buffers_takes_only_what_is_free_and_lent() -> None:
+    budget = PartBudget(100, reservable_bytes=40)
+    assert not budget.try_reserve(41)
+    assert budget.try_reserve(30)
+    assert not budget.try_reserve(30)
+    buffer = await budget.acquire(70)
+    waiting = asyncio.create_task(budget.acquire(20))
+    await asyncio.sleep(0)
+    assert not budget.try_reserve(1)
+    budget.give_back(30)
+    second = await waiting
+    budget.release(second)
+    budget.release(buffer)
+    assert budget.used_bytes == 0
+    assert budget.try_reserve(40)

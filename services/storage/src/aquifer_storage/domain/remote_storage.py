@@ -65,7 +65,9 @@ class RemoteStorage(RemoteStorageManager):
             threads=self._threads,
             writer_version=writer_version,
         )
-        self._reader = SegmentReader(objects, keys, opened, self._tables, self.chunks)
+        self._reader = SegmentReader(
+            objects, keys, opened, self._tables, self.chunks, threads=self._threads
+        )
         self._verifier = SegmentVerifier(
             objects, keys, self._manifests, opened, options, threads=self._threads
         )

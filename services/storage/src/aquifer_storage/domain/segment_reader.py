@@ -15,6 +15,7 @@ from aquifer_core.segment import IndexType, RemoteLogSegmentMetadata
 
 from aquifer_storage.domain.chunk_reader import ChunkReader
 from aquifer_storage.domain.chunk_tables import ChunkTables
+from aquifer_storage.domain.cpu_threads import CpuThreads
 from aquifer_storage.domain.index_bundle import PART_OF_INDEX, opened_part
 from aquifer_storage.domain.manifest_store import segment_not_found
 from aquifer_storage.domain.object_key import ObjectKeys
@@ -36,10 +37,13 @@ class SegmentReader:
         opened: OpenedSegments,
         tables: ChunkTables,
         chunks: ChunkReader,
+        *,
+        threads: CpuThreads,
     ) -> None:
         self._objects = objects
         self._keys = keys
         self._opened = opened
+        self._threads = threads
         self._tables = tables
         self._chunks = chunks
         self._crossings = TaskOwner()
@@ -133,7 +137,7 @@ class SegmentReader:
                 )
             except RemoteResourceNotFoundError as error:
                 raise segment_not_found(metadata) from error
-        return opened_part(opened.transform, part, location, data)
+        return await self._threads.run(opened_part, opened.transform, part, location, data)
 
     async def close(self) -> None:
         """End the read-ahead into next segments."""

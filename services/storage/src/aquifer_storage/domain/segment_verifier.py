@@ -99,7 +99,7 @@ class SegmentVerifier:
         for part, location in manifest.parts.items():
             data = bundle[location.position : location.position + location.size_bytes]
             try:
-                data = opened_part(transform, part, location, data)
+                data = await self._threads.run(opened_part, transform, part, location, data)
                 if part is BundlePart.REMOTE_LOG_INDEX:
                     parse_table(manifest.metadata, data)
             except CorruptDataError as error:

@@ -169,7 +169,8 @@ class SegmentWriter:
         log: CopiedLog,
         transform: SegmentTransform,
     ) -> StoredManifest:
-        bundle = build_bundle(metadata, data, RemoteLogIndex(log.chunks), transform)
+        table = RemoteLogIndex(log.chunks)
+        bundle = await self._threads.run(build_bundle, metadata, data, table, transform)
         await self._objects.put(self._keys.of(metadata).indexes, bundle.data)
         copied = await self._manifests.create(
             Manifest(
