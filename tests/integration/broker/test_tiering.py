@@ -13,6 +13,7 @@ from aquifer_core.errors import (
     StaleLeaderEpochError,
     UnavailableError,
 )
+from aquifer_core.fakes.remote_log_metadata import InMemoryRemoteLogMetadataManager
 from aquifer_core.formats.record_batch import iter_batches
 from aquifer_core.formats.records import decode_records
 from aquifer_core.state import RemoteLogSegmentState
@@ -20,6 +21,7 @@ from aquifer_rpc import convert
 from aquifer_rpc.calls import call_unary
 from aquifer_rpc.channel import connect
 from fixtures.broker_logs import NOW_MS, client_batch, end_marker
+from fixtures.manager_world import Fault, Faults, faulty
 from fixtures.polling import eventually
 from fixtures.tiered_broker import TieredBroker, fill, partition_of, tiered_topic
 
@@ -181,6 +183,31 @@ async def test_a_deleted_topic_loses_its_remote_data(tiered: TieredBroker) -> No
         return [each async for each in tiered.storage.list_stored_segments()] == []
 
     await eventually(nothing_is_stored)
+
+
+async def test_a_deletion_that_metadata_cannot_be_told_of_is_repeated_and_holds_up_nothing(
+    tiered: TieredBroker,
+) -> None:
+    """T20: it is answered only when it cannot be lost any more."""
+    mark, faults = "put_remote_partition_delete_metadata", Faults()
+    await tiered.stop_manager()
+    tiered.metadata = faulty(InMemoryRemoteLogMetadataManager, faults, [mark])
+    await tiered.start_manager()
+    first = await tiered.create("first")
+    await fill(first, 2)
+    await tiered.copied(first, 19)
+    stored = tiered.storage.segment_ids
+
+    faults.inject(mark, Fault(times=10**6))
+    tiered.update(deleted=(first.topic_id_partition.topic_id,))
+    await eventually(lambda: faults.calls.count(mark) > 1)
+    second = await tiered.create("second")
+    await fill(second, 2)
+    await tiered.copied(second, 19)
+    assert stored < tiered.storage.segment_ids
+
+    faults.by_method.clear()
+    await eventually(lambda: not stored & tiered.storage.segment_ids)
 
 
 async def test_a_manager_that_forgot_everything_is_told_everything_again(
