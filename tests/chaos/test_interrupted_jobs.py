@@ -1,6 +1,7 @@
 """Jobs that delete go on where a kill -9 had stopped them."""
 
 import asyncio
+import shutil
 
 import pytest
 from fixtures.kafka_traffic import assert_same, consume, produce, records_of
@@ -26,6 +27,22 @@ async def test_a_deleted_topic_leaves_nothing_whoever_dies_meanwhile(
     await topic.delete()
     await chaos_suite.kill(process)
     await chaos_suite.wait_ready(process)
+    await topic.until_gone()
+
+
+async def test_a_topic_deleted_without_a_manager_is_forgotten_by_nobody(
+    chaos_suite: RunningSuite, chaos_topics: MakeTopic
+) -> None:
+    """Manager down, its disk lost, and the broker that was to tell it dies as well: metadata knows (T20)."""
+    topic = await chaos_topics()
+    await asyncio.to_thread(produce, chaos_suite.bootstrap, topic.name, records_of(600))
+    await topic.until_cold()
+    async with chaos_suite.down("manager"):
+        await topic.delete()
+        await chaos_suite.kill("broker-1")
+        await chaos_suite.wait_ready("broker-1")
+        assert await topic.segments() != []
+        shutil.rmtree(chaos_suite.stack.settings.data_dir / "manager")
     await topic.until_gone()
 
 
