@@ -18,6 +18,7 @@ from aquifer_storage.domain.manifest import BundlePart
 from aquifer_storage.domain.ports import StoredChunk
 from aquifer_storage.domain.segment_cipher import SegmentCipher
 from aquifer_storage.domain.transform import SegmentTransform
+from aquifer_storage.domain.zstd_codec import compress, decompress
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -226,3 +227,19 @@ def test_only_what_shrinks_is_compressed(
     stored = transform("zstd", sealed=False).encode(0, chunk)
     assert stored.is_compressed is is_compressed
     assert (len(joined(stored)) < len(log)) is is_compressed
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_large_chunks_are_judged_by_a_sample_of_all_of_them(share: float) -> None:
+    """Text that follows random bytes is found, and random bytes are given up early."""
+    size = 2_000_000
+    random_bytes = secrets.token_bytes(int(size * (1 - share)))
+    text = TEXT * (int(size * share) // len(TEXT))
+    data = random_bytes + text
+    pieces = [memoryview(data)[start : start + 300_000] for start in range(0, len(data), 300_000)]
+    compressed = compress(pieces, 1)
+    if share:
+        assert compressed is not None
+        assert decompress(b"".join(compressed), len(data)) == data
+    else:
+        assert compressed is None
