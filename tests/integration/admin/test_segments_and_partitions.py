@@ -167,6 +167,18 @@ async def test_status_tells_what_is_up_and_ends_with_one_when_something_is_down(
     assert "unreachable" in shown.out
 
 
+async def test_segments_are_warmed_before_they_are_read(admin_suite: AdminSuite) -> None:
+    admin = admin_suite.admin
+    await admin_suite.tier("orders", segments=3)
+    rows = await copied(admin_suite, "orders", 3)
+    ids = [row["segment_id"] for row in rows]
+    warmed = await admin.json("segments", "warm", *ids)
+    assert [row["segment_id"] for row in warmed["segments"]] == ids
+    assert warmed["warmed_bytes"] == sum(row["size_bytes"] for row in rows)
+    part = await admin.json("segments", "warm", ids[0], "--start-position", "1000000000")
+    assert part["warmed_bytes"] == 0
+
+
 async def test_data_keys_are_rewrapped_with_the_active_key(admin_suite: AdminSuite) -> None:
     admin, ring = admin_suite.admin, admin_suite.ring
     await admin_suite.tier("orders", segments=3)

@@ -276,6 +276,26 @@ async def test_chunks_on_disk_survive_a_restart_and_damage(
     assert not list(folder.glob("chunks/??/*"))
 
 
+async def test_a_range_is_warmed_on_request_as_far_as_there_is_room(
+    storage: RemoteStorage, objects: HookedObjectStore
+) -> None:
+    segment = builders.segment(size_bytes=400_000)
+    metadata = await copied(storage, segment)
+    steps = [step async for step in storage.warm_segment(metadata, 8_000, 39_999)]
+    assert steps[-1].done
+    assert 32_000 <= steps[-1].warmed_bytes == steps[-1].total_bytes <= 32_000 + 2 * CHUNK_BYTES
+    reads = objects.count("read")
+    found = await joined(storage.fetch_log_segment(metadata, 8_000, 39_999))
+    assert found == segment.log[8_000:40_000]
+    assert objects.count("read") == reads
+    *_, last = [step async for step in storage.warm_segment(metadata)]
+    assert last.done
+    assert last.warmed_bytes < last.total_bytes == len(segment.log)
+    assert storage.chunks.cache.used_bytes <= OPTIONS.chunk_cache_bytes
+    *_, nothing = [step async for step in storage.warm_segment(metadata, len(segment.log) + 1)]
+    assert (nothing.warmed_bytes, nothing.total_bytes, nothing.done) == (0, 0, True)
+
+
 async def test_every_offset_is_read_from_the_chunk_that_holds_it(storage: RemoteStorage) -> None:
     segment = builders.segment(size_bytes=50_000)
     metadata = await copied(storage, segment)

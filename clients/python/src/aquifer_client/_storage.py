@@ -129,6 +129,38 @@ class GrpcRemoteStorageManager(RemoteStorageManager):
         request = pb.DeleteLogSegmentDataRequest(metadata=convert.segment_metadata_to_pb(metadata))
         await call_unary(self._stub.DeleteLogSegmentData, request, affinity=_affinity(metadata))
 
+    async def warm_segment(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        start_position: int = 0,
+        end_position: int | None = None,
+    ) -> int:
+        """Loads a range of positions into the caches of the service, from the front on, as far as there is room. Idempotent.
+
+        Returns:
+            Bytes of the log that are cached now.
+
+        Raises:
+            RemoteResourceNotFoundError: the segment is not in the store.
+            CorruptSegmentError: stored bytes are damaged.
+        """
+        request = pb.WarmSegmentRequest(
+            metadata=convert.segment_metadata_to_pb(metadata),
+            start_position=start_position,
+            end_position=end_position,
+        )
+        answers = call_stream(
+            self._stub.WarmSegment,
+            request,
+            deadline_s=self._connection.config.stream_deadline_s,
+            affinity=_affinity(metadata),
+        )
+        warmed_bytes = 0
+        async with aclosing(answers):
+            async for answer in answers:
+                warmed_bytes = answer.warmed_bytes
+        return warmed_bytes
+
     async def rewrap_segment(
         self, metadata: RemoteLogSegmentMetadata
     ) -> tuple[str | None, str | None]:

@@ -37,8 +37,11 @@ from aquifer_admin.segment_lookup import (
     partitions_to_search,
     unknown_segment,
 )
+from aquifer_admin.warming import warm_segments
 
-app = typer.Typer(help="List, describe, verify and rewrap remote segments.", no_args_is_help=True)
+app = typer.Typer(
+    help="List, describe, verify, rewrap and warm remote segments.", no_args_is_help=True
+)
 
 # A verification reads everything back: it gets the time that this rate needs on top of --timeout.
 _SLOWEST_BYTES_PER_SECOND = 1024 * 1024
@@ -233,6 +236,25 @@ async def rewrap(
 ) -> Report:
     """Wrap the data keys of a topic's segments with the active key; no data moves. Needed before an old key is retired."""
     return await rewrap_segments(session, await finished_segments(session, topic, partition))
+
+
+@command(app, "warm")
+async def warm(
+    session: Session,
+    segment_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of copies.")],
+    *,
+    topic: TopicOption = None,
+    partition: PartitionOption = None,
+    start_position: Annotated[
+        int, typer.Option(min=0, help="First position in the `.log` file.")
+    ] = 0,
+    end_position: Annotated[
+        int | None, typer.Option(min=0, help="Last position; the end when not given.")
+    ] = None,
+) -> Report:
+    """Load segments into the caches of the storage service, as far as there is room, before somebody reads them."""
+    chosen = [await find_segment(session, each, topic, partition) for each in segment_ids]
+    return await warm_segments(session, chosen, start_position, end_position)
 
 
 async def _verify(

@@ -73,6 +73,24 @@ class ChunkReader:
         self._read_ahead.expect(segment.metadata.segment_id.id, 0, pace_bytes)
         self._begin_ahead(segment, self._reach(segment, -1, pace_bytes))
 
+    async def load(self, segment: ReadableSegment, numbers: Sequence[int]) -> int:
+        """Load the first of some chunks, with one request to the store at most, though nobody reads them yet.
+
+        Returns:
+            How many of the first are there now; 0 when there is room for none, in memory and on disk.
+
+        Raises:
+            CorruptSegmentError, RemoteResourceNotFoundError, RemoteStorageUnavailableError: as `open`.
+        """
+        entry = self.cache.find(segment.key(numbers[0]))
+        entries = self._announce(segment, numbers, 0) if entry is None else [entry]
+        if not entries:
+            return await self._stored.hold(segment, numbers, self._options.read_size_bytes)
+        if entry is None:
+            self._begin(self._read(segment, entries), entries)
+        await asyncio.gather(*(asyncio.shield(each.loaded) for each in entries))
+        return len(entries)
+
     def forget(self, metadata: RemoteLogSegmentMetadata) -> None:
         """Drop the chunks of a segment from memory."""
         self.cache.forget(metadata.segment_id.id)

@@ -27,6 +27,7 @@ from aquifer_storage.domain.segment_transforms import SegmentTransforms
 from aquifer_storage.domain.segment_verifier import SegmentVerifier
 from aquifer_storage.domain.segment_writer import SegmentWriter
 from aquifer_storage.domain.stored_chunks import StoredChunks
+from aquifer_storage.domain.warming import SegmentWarmer, WarmProgress
 
 
 class RemoteStorage(RemoteStorageManager):
@@ -56,6 +57,7 @@ class RemoteStorage(RemoteStorageManager):
         opened = OpenedSegments(self._manifests, self._transforms)
         self._tables = ChunkTables(objects, keys, opened, options.table_cache_chunks)
         self.chunks = ChunkReader(StoredChunks(objects, keys, self._threads, held_chunks), options)
+        self._warmer = SegmentWarmer(self._tables, self.chunks)
         self.writer = SegmentWriter(
             objects,
             keys,
@@ -154,6 +156,15 @@ class RemoteStorage(RemoteStorageManager):
         self.chunks.forget(metadata)
         if self._held_chunks is not None:
             await self._held_chunks.forget(metadata.segment_id.id)
+
+    def warm_segment(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        start_position: int = 0,
+        end_position: int | None = None,
+    ) -> AsyncGenerator[WarmProgress, None]:
+        """Loads a range of positions into the caches, as far as there is room."""
+        return self._warmer.warm(metadata, start_position, end_position)
 
     async def rewrap_segment(self, metadata: RemoteLogSegmentMetadata) -> Rewrapped:
         """Wraps the segment's data key with the active key; only the manifest is written. Idempotent.

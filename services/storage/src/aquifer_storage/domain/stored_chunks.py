@@ -54,6 +54,26 @@ class StoredChunks:
                 async for found in chunks:
                     yield found
 
+    async def hold(self, segment: ReadableSegment, numbers: Sequence[int], size_bytes: int) -> int:
+        """Put the first of some chunks on disk, up to a size; returns how many, 0 when nothing is kept on disk.
+
+        Raises:
+            CorruptSegmentError: a chunk is damaged; also what `read` raises.
+        """
+        if self._held is None:
+            return 0
+        chosen: list[int] = []
+        for number in numbers:
+            chosen.append(number)
+            size_bytes -= segment.size_bytes(number)
+            if size_bytes <= 0:
+                break
+        async with aclosing(self.read(segment, chosen)) as chunks:
+            async for _, chunk in chunks:
+                if isinstance(chunk, CorruptSegmentError):
+                    raise chunk
+        return len(chosen)
+
     async def _from_disk(self, segment: ReadableSegment, number: int) -> bytes | None:
         if self._held is None:
             return None

@@ -130,6 +130,19 @@ class RemoteStorageServicer(RemoteStorageServiceServicer):
             is_rewrapped=done.is_rewrapped,
         )
 
+    async def WarmSegment(
+        self, request: pb.WarmSegmentRequest, context: Context
+    ) -> AsyncIterator[pb.WarmSegmentResponse]:
+        """Loads chunks ahead of their readers."""
+        metadata = convert.segment_metadata_from_pb(request.metadata)
+        end = request.end_position if request.HasField("end_position") else None
+        warming = self._storage.warm_segment(metadata, request.start_position, end)
+        async with aclosing(warming) as steps:
+            async for step in steps:
+                yield pb.WarmSegmentResponse(
+                    warmed_bytes=step.warmed_bytes, total_bytes=step.total_bytes, done=step.done
+                )
+
     async def CheckStore(
         self, request: pb.CheckStoreRequest, context: Context
     ) -> AsyncIterator[pb.CheckStoreResponse]:

@@ -759,6 +759,70 @@ class RewrapSegmentResponse(_message.Message):
 Global___RewrapSegmentResponse: _TypeAlias = RewrapSegmentResponse  # noqa: Y015
 
 @_typing.final
+class WarmSegmentRequest(_message.Message):
+    """Asks to load a range of positions into the caches."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METADATA_FIELD_NUMBER: _builtins.int
+    START_POSITION_FIELD_NUMBER: _builtins.int
+    END_POSITION_FIELD_NUMBER: _builtins.int
+    start_position: _builtins.int
+    """First position, inclusive."""
+    end_position: _builtins.int
+    """Last position, inclusive; absent: to the end. Past the end is cut."""
+    @_builtins.property
+    def metadata(self) -> _segment_pb2.RemoteLogSegmentMetadata:
+        """Metadata of the segment."""
+
+    def __init__(
+        self,
+        *,
+        metadata: _segment_pb2.RemoteLogSegmentMetadata | None = ...,
+        start_position: _builtins.int = ...,
+        end_position: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_position", b"_end_position", "end_position", b"end_position", "metadata", b"metadata"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_position", b"_end_position", "end_position", b"end_position", "metadata", b"metadata", "start_position", b"start_position"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__end_position: _TypeAlias = _typing.Literal["end_position"]  # noqa: Y015
+    _WhichOneofArgType__end_position: _TypeAlias = _typing.Literal["_end_position", b"_end_position"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__end_position) -> _WhichOneofReturnType__end_position | None: ...
+
+Global___WarmSegmentRequest: _TypeAlias = WarmSegmentRequest  # noqa: Y015
+
+@_typing.final
+class WarmSegmentResponse(_message.Message):
+    """Progress of a warming."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WARMED_BYTES_FIELD_NUMBER: _builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    DONE_FIELD_NUMBER: _builtins.int
+    warmed_bytes: _builtins.int
+    """Original bytes of the chunks that are cached now."""
+    total_bytes: _builtins.int
+    """Original bytes of all chunks of the range."""
+    done: _builtins.bool
+    """True in the last message: all is there, or there is no room for more."""
+    def __init__(
+        self,
+        *,
+        warmed_bytes: _builtins.int = ...,
+        total_bytes: _builtins.int = ...,
+        done: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "total_bytes", b"total_bytes", "warmed_bytes", b"warmed_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WarmSegmentResponse: _TypeAlias = WarmSegmentResponse  # noqa: Y015
+
+@_typing.final
 class CheckStoreRequest(_message.Message):
     """Asks for the checks."""
 

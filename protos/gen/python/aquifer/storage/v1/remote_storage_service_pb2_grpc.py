@@ -87,6 +87,11 @@ class RemoteStorageServiceStub:
                 request_serializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.RewrapSegmentRequest.SerializeToString,
                 response_deserializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.RewrapSegmentResponse.FromString,
                 _registered_method=True)
+        self.WarmSegment = channel.unary_stream(
+                '/aquifer.storage.v1.RemoteStorageService/WarmSegment',
+                request_serializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.WarmSegmentRequest.SerializeToString,
+                response_deserializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.WarmSegmentResponse.FromString,
+                _registered_method=True)
         self.CheckStore = channel.unary_stream(
                 '/aquifer.storage.v1.RemoteStorageService/CheckStore',
                 request_serializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.CheckStoreRequest.SerializeToString,
@@ -219,6 +224,19 @@ class RemoteStorageServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WarmSegment(self, request, context):
+        """Loads the chunks of a range of positions into the caches of this service, from the front on, until there is no room for more.
+        What others are reading stays; what was warmed and is not read in time leaves again. Idempotent.
+
+        Errors:
+        * `NOT_FOUND` (SEGMENT_NOT_FOUND): the segment is not in the store.
+        * `INVALID_ARGUMENT` (INVALID_OFFSET_RANGE): the positions are not a range.
+        * `DATA_LOSS` (CHECKSUM_MISMATCH): stored bytes are damaged; metadata names segment, chunk and position.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CheckStore(self, request, context):
         """Tries out what segments need of the object store, and says what it lacks. Writes a few objects under `.aquifer-check/` and
         deletes them. A store that fails is a result, not an error; one that cannot be reached ends the stream with the first result.
@@ -285,6 +303,11 @@ def add_RemoteStorageServiceServicer_to_server(servicer, server):
                     servicer.RewrapSegment,
                     request_deserializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.RewrapSegmentRequest.FromString,
                     response_serializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.RewrapSegmentResponse.SerializeToString,
+            ),
+            'WarmSegment': grpc.unary_stream_rpc_method_handler(
+                    servicer.WarmSegment,
+                    request_deserializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.WarmSegmentRequest.FromString,
+                    response_serializer=aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.WarmSegmentResponse.SerializeToString,
             ),
             'CheckStore': grpc.unary_stream_rpc_method_handler(
                     servicer.CheckStore,
@@ -548,6 +571,33 @@ class RemoteStorageService:
             '/aquifer.storage.v1.RemoteStorageService/RewrapSegment',
             aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.RewrapSegmentRequest.SerializeToString,
             aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.RewrapSegmentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WarmSegment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/aquifer.storage.v1.RemoteStorageService/WarmSegment',
+            aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.WarmSegmentRequest.SerializeToString,
+            aquifer_dot_storage_dot_v1_dot_remote__storage__service__pb2.WarmSegmentResponse.FromString,
             options,
             channel_credentials,
             insecure,

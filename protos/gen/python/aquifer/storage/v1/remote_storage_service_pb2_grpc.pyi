@@ -114,6 +114,15 @@ class RemoteStorageServiceStub:
     * `NOT_FOUND` (SEGMENT_NOT_FOUND): the segment is not in the store.
     * `DATA_LOSS` (CHECKSUM_MISMATCH): the manifest is damaged.
     """
+    WarmSegment: _grpc.UnaryStreamMultiCallable[_remote_storage_service_pb2.WarmSegmentRequest, _remote_storage_service_pb2.WarmSegmentResponse]
+    """Loads the chunks of a range of positions into the caches of this service, from the front on, until there is no room for more.
+    What others are reading stays; what was warmed and is not read in time leaves again. Idempotent.
+
+    Errors:
+    * `NOT_FOUND` (SEGMENT_NOT_FOUND): the segment is not in the store.
+    * `INVALID_ARGUMENT` (INVALID_OFFSET_RANGE): the positions are not a range.
+    * `DATA_LOSS` (CHECKSUM_MISMATCH): stored bytes are damaged; metadata names segment, chunk and position.
+    """
     CheckStore: _grpc.UnaryStreamMultiCallable[_remote_storage_service_pb2.CheckStoreRequest, _remote_storage_service_pb2.CheckStoreResponse]
     """Tries out what segments need of the object store, and says what it lacks. Writes a few objects under `.aquifer-check/` and
     deletes them. A store that fails is a result, not an error; one that cannot be reached ends the stream with the first result.
@@ -211,6 +220,15 @@ class RemoteStorageServiceAsyncStub(RemoteStorageServiceStub):
     Errors:
     * `NOT_FOUND` (SEGMENT_NOT_FOUND): the segment is not in the store.
     * `DATA_LOSS` (CHECKSUM_MISMATCH): the manifest is damaged.
+    """
+    WarmSegment: _aio.UnaryStreamMultiCallable[_remote_storage_service_pb2.WarmSegmentRequest, _remote_storage_service_pb2.WarmSegmentResponse]  # type: ignore[assignment]
+    """Loads the chunks of a range of positions into the caches of this service, from the front on, until there is no room for more.
+    What others are reading stays; what was warmed and is not read in time leaves again. Idempotent.
+
+    Errors:
+    * `NOT_FOUND` (SEGMENT_NOT_FOUND): the segment is not in the store.
+    * `INVALID_ARGUMENT` (INVALID_OFFSET_RANGE): the positions are not a range.
+    * `DATA_LOSS` (CHECKSUM_MISMATCH): stored bytes are damaged; metadata names segment, chunk and position.
     """
     CheckStore: _aio.UnaryStreamMultiCallable[_remote_storage_service_pb2.CheckStoreRequest, _remote_storage_service_pb2.CheckStoreResponse]  # type: ignore[assignment]
     """Tries out what segments need of the object store, and says what it lacks. Writes a few objects under `.aquifer-check/` and
@@ -360,6 +378,21 @@ class RemoteStorageServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         * `NOT_FOUND` (SEGMENT_NOT_FOUND): the segment is not in the store.
         * `DATA_LOSS` (CHECKSUM_MISMATCH): the manifest is damaged.
+        """
+
+    @_abc_1.abstractmethod
+    def WarmSegment(
+        self,
+        request: _remote_storage_service_pb2.WarmSegmentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_remote_storage_service_pb2.WarmSegmentResponse], _abc.AsyncIterator[_remote_storage_service_pb2.WarmSegmentResponse]]:
+        """Loads the chunks of a range of positions into the caches of this service, from the front on, until there is no room for more.
+        What others are reading stays; what was warmed and is not read in time leaves again. Idempotent.
+
+        Errors:
+        * `NOT_FOUND` (SEGMENT_NOT_FOUND): the segment is not in the store.
+        * `INVALID_ARGUMENT` (INVALID_OFFSET_RANGE): the positions are not a range.
+        * `DATA_LOSS` (CHECKSUM_MISMATCH): stored bytes are damaged; metadata names segment, chunk and position.
         """
 
     @_abc_1.abstractmethod
