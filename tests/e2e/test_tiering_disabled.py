@@ -6,18 +6,21 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import psutil
 import pytest
+from aquifer_broker.protocol.versions import ApiKey
 from aquifer_standalone.ports import LOOPBACK, hold_port
 from aquifer_standalone.process import ChildProcess
 from aquifer_standalone.readiness import kafka_serving
 from aquifer_standalone.spec import ProcessSpec
-from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from fixtures.kafka_traffic import assert_same, consume, produce, records_of
+from fixtures.kafka_wire import KafkaWire
 from fixtures.suite import E2E_GROUP, RunningSuite
+from kio.schema.errors import ErrorCode
 
 pytestmark = pytest.mark.xdist_group(E2E_GROUP)
 
@@ -117,9 +120,16 @@ async def test_a_tiered_topic_is_refused_where_tiering_is_off(
     suite: RunningSuite, tmp_path: Path
 ) -> None:
     """With a message that names the remedy (K-7.2)."""
-    async with plain_broker(suite, tmp_path) as broker:
-        with pytest.raises(KafkaException) as caught:
-            await create_topic(broker, "refused", remote_storage_enable="true")
-        error = caught.value.args[0]
-        assert error.code() == KafkaError.INVALID_CONFIG
-        assert "remote.log.storage.enable=true" in error.str()
+    topic = {
+        "name": "refused",
+        "num_partitions": 1,
+        "replication_factor": 1,
+        "assignments": [],
+        "configs": [{"name": "remote.storage.enable", "value": "true"}],
+    }
+    request = {"topics": [topic], "timeout": timedelta(seconds=10), "validate_only": False}
+    async with plain_broker(suite, tmp_path) as broker, KafkaWire(broker.port) as wire:
+        answer = await wire.ask(ApiKey.CREATE_TOPICS, 7, request)
+    (refused,) = answer.topics
+    assert refused.error_code is ErrorCode.invalid_config
+    assert "remote.log.storage.enable=true" in refused.error_message
