@@ -51,6 +51,7 @@ def test_a_role_that_cannot_be_had_is_refused_in_one_line(class_name: str, messa
         (CompressionCodec.LZ4, bytes(cramjam.lz4.compress(b"records" * 9))),
         (CompressionCodec.ZSTD, bytes(cramjam.zstd.compress(b"records" * 9))),
     ],
+    ids=["none", "gzip", "snappy", "lz4", "zstd"],
 )
 def test_every_codec_is_decompressed(codec: CompressionCodec, compressed: bytes) -> None:
     assert decompress(codec, memoryview(compressed)) == b"records" * 9
