@@ -112,6 +112,11 @@ def s3_options(settings: S3Settings) -> S3Options:
         region=settings.region,
         secure=settings.secure,
         ca_file=None if settings.ca_file is None else str(settings.ca_file),
+        credentials_file=None
+        if settings.credentials_file is None
+        else str(settings.credentials_file),
+        profile=settings.profile,
+        virtual_host_style=settings.virtual_host_style,
         create_bucket=settings.create_bucket,
         connections=settings.connections,
         connect_timeout_s=settings.connect_timeout_s,

@@ -44,6 +44,12 @@ class S3Settings(Group):
     """TLS, also without https:// in the endpoint."""
     ca_file: Path | None = None
     """PEM authorities to trust; unset: those of certifi."""
+    credentials_file: Path | None = None
+    """Credentials as AWS tools share them, read again when the file changes; unset: the two keys."""
+    profile: str = "default"
+    """Section of the credentials file."""
+    virtual_host_style: bool | None = None
+    """Puts the bucket into the host name; unset: into the path, except at AWS."""
     create_bucket: bool = True
     """Creates the bucket when it is missing."""
     connections: PositiveInt = 16

@@ -134,18 +134,21 @@ class PluggedRemoteStorageManager(RemoteStorageManager):
 class S3RemoteStorageManager(PluggedRemoteStorageManager):
     """Segments in an S3 bucket.
 
-    Properties: `s3.endpoint` (host:port or a URL), `s3.bucket`, `s3.access.key`, `s3.secret.key`, `s3.region` (us-east-1),
-    `s3.secure` (false), `s3.create.bucket` (false), `s3.connections` (16), `s3.ca.file`, `s3.retry.timeout.ms` (20000), and
+    Properties: `s3.endpoint` (host:port or a URL), `s3.bucket`, `s3.access.key` and `s3.secret.key` or `s3.credentials.file`
+    (as AWS tools share it, read again when it changes), `s3.region` (us-east-1), `s3.secure` (false), `s3.create.bucket` (false), `s3.connections` (16), `s3.ca.file`, `s3.retry.timeout.ms` (20000), and
     those of every one.
     """
 
     def _open_store(self, properties: Properties) -> ObjectStore:
+        credentials_file = properties.text("s3.credentials.file", "") or None
+        keys_default = None if credentials_file is None else ""
         return S3ObjectStore(
             S3Options(
                 endpoint=properties.text("s3.endpoint"),
                 bucket=properties.text("s3.bucket"),
-                access_key=properties.text("s3.access.key"),
-                secret_key=properties.text("s3.secret.key"),
+                access_key=properties.text("s3.access.key", keys_default),
+                secret_key=properties.text("s3.secret.key", keys_default),
+                credentials_file=credentials_file,
                 region=properties.text("s3.region", "us-east-1"),
                 secure=properties.boolean("s3.secure", False),
                 create_bucket=properties.boolean("s3.create.bucket", False),

@@ -119,6 +119,7 @@ class S3ObjectStore:
         retries = Retries(self._options.retry_timeout_s, self._clock)
         done = 0
         while done < len(lengths_bytes):
+            access_key = self._client.access_key()
             start = position + sum(lengths_bytes[:done])
             ranges = self._read_once(key, start, lengths_bytes[done:], retries.attempt)
             try:
@@ -127,7 +128,8 @@ class S3ObjectStore:
                         yield data
                         done += 1
             except RemoteStorageUnavailableError as error:
-                await retries.pause(error)
+                is_resigned = access_key != self._client.access_key()
+                await retries.pause(error, is_resigned=is_resigned)
 
     async def size_bytes(self, key: str) -> int | None:
         """Size of an object; none when there is none."""
@@ -181,6 +183,7 @@ class S3ObjectStore:
         """Make a request in a thread, again while the store does not answer and time is left."""
         retries = Retries(self._options.retry_timeout_s, self._clock)
         while True:
+            access_key = self._client.access_key()
             try:
                 async with self._limits.of(operation).slot():
                     with self.totals.record(operation, key, attempt=retries.attempt) as record:
@@ -189,7 +192,8 @@ class S3ObjectStore:
                         record.received(len(answer) if isinstance(answer, bytes) else 0)
                 return answer
             except RemoteStorageUnavailableError as error:
-                await retries.pause(error)
+                is_resigned = access_key != self._client.access_key()
+                await retries.pause(error, is_resigned=is_resigned)
 
     async def _delete(self, key: str) -> None:
         try:

@@ -8,18 +8,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from itertools import islice
+from pathlib import Path
 from typing import Final, cast
 
 import certifi
 import urllib3
 from aquifer_core.formats.checksum import Buffer
 from minio import Minio
+from minio.credentials.providers import Provider, StaticProvider
 from minio.datatypes import Object, Part
 from minio.error import S3Error, ServerError
 from minio.helpers import DictType
 from minio.sse import SseCustomerKey
 from urllib3.exceptions import IncompleteRead
 
+from aquifer_storage.adapters.file_credentials import FileCredentials
 from aquifer_storage.adapters.s3_connections import connection_pools
 
 PAGE_OBJECTS: Final = 1000
@@ -40,6 +43,9 @@ class S3Options:
         retry_timeout_s: how long a request is tried again, counted from its first attempt.
         create_bucket: create the bucket when it is missing.
         ca_file: PEM authorities to trust; none: certifi's.
+        credentials_file: credentials as AWS tools share them, read again when it changes; none: the keys given.
+        profile: section of that file.
+        virtual_host_style: the bucket goes into the host name; none: as the endpoint has it, by path except at AWS.
     """
 
     endpoint: str
@@ -54,6 +60,9 @@ class S3Options:
     retry_timeout_s: float = 20.0
     create_bucket: bool = False
     ca_file: str | None = None
+    credentials_file: str | None = None
+    profile: str = "default"
+    virtual_host_style: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +89,6 @@ class S3Client(Minio):
         secure = options.secure or options.endpoint.startswith("https://")
         super().__init__(
             options.endpoint.removeprefix("https://").removeprefix("http://").rstrip("/"),
-            access_key=options.access_key,
-            secret_key=options.secret_key,
             region=options.region,
             secure=secure,
             http_client=connection_pools(
@@ -95,8 +102,15 @@ class S3Client(Minio):
                     "ca_certs": options.ca_file or certifi.where(),
                 },
             ),
+            credentials=_credentials(options),
         )
         self.bucket = options.bucket
+        if options.virtual_host_style is not None:
+            self._base_url.virtual_style_flag = options.virtual_host_style
+
+    def access_key(self) -> str:
+        """Return the access key id that the next request is signed with."""
+        return "" if self._provider is None else self._provider.retrieve().access_key
 
     def close(self) -> None:
         """Close idle connections; those in use are closed when their requests end."""
@@ -203,6 +217,12 @@ class S3Client(Minio):
         if date is None:
             return None
         return int(parsedate_to_datetime(date).timestamp() * 1000) + 500
+
+
+def _credentials(options: S3Options) -> Provider:
+    if options.credentials_file is not None:
+        return FileCredentials(Path(options.credentials_file), options.profile)
+    return StaticProvider(options.access_key, options.secret_key)
 
 
 def read_piece(response: urllib3.BaseHTTPResponse, length_bytes: int) -> bytes:

@@ -32,12 +32,21 @@ class Retries:
         self._end_s: float | None = None
         self.attempt = 1
 
-    async def pause(self, error: RemoteStorageUnavailableError) -> None:
+    async def pause(
+        self, error: RemoteStorageUnavailableError, *, is_resigned: bool = False
+    ) -> None:
         """Wait before the next attempt.
+
+        Args:
+            error: how the last one ended.
+            is_resigned: credentials have changed since it began; then it is made again once, also when it was refused.
 
         Raises:
             RemoteStorageUnavailableError: the error given, when another attempt makes no sense.
         """
+        if is_resigned and self.attempt == 1:
+            self.attempt += 1
+            return
         now_s = self._clock.monotonic_s()
         if self._end_s is None:
             self._end_s = now_s + self._timeout_s
