@@ -14,6 +14,7 @@ from aquifer_storage import __version__
 from aquifer_storage.adapters.disk_cache import DiskCache
 from aquifer_storage.adapters.file_key_ring import FileKeyRing
 from aquifer_storage.adapters.filesystem import FilesystemObjectStore
+from aquifer_storage.adapters.limits_file import LimitsFile
 from aquifer_storage.adapters.s3 import S3ObjectStore
 from aquifer_storage.adapters.s3_client import S3Options
 from aquifer_storage.domain.object_key import ObjectKeys
@@ -22,7 +23,8 @@ from aquifer_storage.domain.ports import KeyRing
 from aquifer_storage.domain.remote_storage import RemoteStorage
 from aquifer_storage.domain.store_check import StoreCheck
 from aquifer_storage.domain.store_checks import STORE_CHECKS
-from aquifer_storage.domain.upload_sweeper import UploadSweeper
+from aquifer_storage.domain.upload_sweeper import StaleUploads, UploadSweeper
+from aquifer_storage.domain.work_limits import WorkLimits
 from aquifer_storage.servicer import RemoteStorageServicer
 from aquifer_storage.settings import Backend, S3Settings, StorageSettings
 
@@ -50,6 +52,7 @@ async def running_server(settings: StorageSettings) -> AsyncIterator[GrpcServer]
             writer_version=__version__,
             key_ring=ring,
             held_chunks=disk_cache(settings),
+            limits=await work_limits(settings, stack),
         )
         stack.push_async_callback(storage.close)
         server = GrpcServer(settings.grpc, name="storage", probes=probes)
@@ -67,19 +70,7 @@ async def running_server(settings: StorageSettings) -> AsyncIterator[GrpcServer]
                 ),
             ),
         )
-        sweeper = UploadSweeper(
-            objects,
-            ObjectKeys(settings.key_prefix),
-            older_than_s=settings.copying.sweep_uploads_after_s,
-        )
-        await stack.enter_async_context(
-            SupervisedLoop(
-                "upload sweeper",
-                sweeper.sweep,
-                interval_s=settings.copying.sweep_interval_s,
-                run_deadline_s=settings.copying.sweep_interval_s,
-            )
-        )
+        await stack.enter_async_context(upload_sweeping(settings, objects))
         yield await stack.enter_async_context(server)
 
 
@@ -88,6 +79,36 @@ def object_store(settings: StorageSettings) -> S3ObjectStore | FilesystemObjectS
     if settings.backend is Backend.FILESYSTEM:
         return FilesystemObjectStore(settings.filesystem.root)
     return S3ObjectStore(s3_options(settings.s3))
+
+
+def upload_sweeping(settings: StorageSettings, uploads: StaleUploads) -> SupervisedLoop:
+    """What forgets uploads of crashed processes."""
+    copying = settings.copying
+    keys = ObjectKeys(settings.key_prefix)
+    sweeper = UploadSweeper(uploads, keys, older_than_s=copying.sweep_uploads_after_s)
+    return SupervisedLoop(
+        "upload sweeper",
+        sweeper.sweep,
+        interval_s=copying.sweep_interval_s,
+        run_deadline_s=copying.sweep_interval_s,
+    )
+
+
+async def work_limits(settings: StorageSettings, stack: AsyncExitStack) -> WorkLimits:
+    """The limits of the kinds of work, which follow their file.
+
+    Raises:
+        InvalidConfigurationError: there is a file, and it is refused; later such a file is logged, and the limits stay.
+    """
+    limits = WorkLimits()
+    if settings.limits_file is not None:
+        file = LimitsFile(settings.limits_file, limits)
+        await file.reload()
+        loop = SupervisedLoop(
+            "limits file", file.reload, interval_s=settings.limits_check_interval_s
+        )
+        await stack.enter_async_context(loop)
+    return limits
 
 
 def key_ring(settings: StorageSettings) -> KeyRing | None:

@@ -155,3 +155,8 @@ class StorageSettings(ServiceSettings):
     """Reading."""
     disk_cache: DiskCacheSettings = DiskCacheSettings()
     """Chunks on disk."""
+    limits_file: Path | None = None
+    """JSON file with limits of the kinds of work (copy, fetch, verify, delete), applied within seconds when it changes:
+    `{"copy": {"bytes_per_s": 104857600, "concurrency": 8}}`; unset: no limits."""
+    limits_check_interval_s: PositiveFloat = 1.0
+    """How often that file is looked at."""

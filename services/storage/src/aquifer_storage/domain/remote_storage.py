@@ -16,6 +16,7 @@ from aquifer_core.segment import (
 from aquifer_storage.domain.chunk_reader import ChunkReader
 from aquifer_storage.domain.chunk_tables import ChunkTables
 from aquifer_storage.domain.cpu_threads import CpuThreads
+from aquifer_storage.domain.limited_store import LimitedObjectStore
 from aquifer_storage.domain.manifest_store import ManifestStore
 from aquifer_storage.domain.object_key import ObjectKeys
 from aquifer_storage.domain.opened_segments import OpenedSegments
@@ -28,6 +29,7 @@ from aquifer_storage.domain.segment_verifier import SegmentVerifier
 from aquifer_storage.domain.segment_writer import SegmentWriter
 from aquifer_storage.domain.stored_chunks import StoredChunks
 from aquifer_storage.domain.warming import SegmentWarmer, WarmProgress
+from aquifer_storage.domain.work_limits import Work, WorkLimits
 
 
 class RemoteStorage(RemoteStorageManager):
@@ -45,8 +47,13 @@ class RemoteStorage(RemoteStorageManager):
         key_prefix: str = "",
         key_ring: KeyRing | None = None,
         held_chunks: HeldChunks | None = None,
+        limits: WorkLimits | None = None,
     ) -> None:
         keys = ObjectKeys(key_prefix)
+        copying, fetching, verifying = (
+            LimitedObjectStore(objects, limits or WorkLimits(), work)
+            for work in (Work.COPY, Work.FETCH, Work.VERIFY)
+        )
         self._objects = objects
         self._held_chunks = held_chunks
         self.options = options
@@ -55,11 +62,11 @@ class RemoteStorage(RemoteStorageManager):
         self._threads = CpuThreads(options.cpu_threads)
         self._transforms = SegmentTransforms(key_ring, options)
         opened = OpenedSegments(self._manifests, self._transforms)
-        self._tables = ChunkTables(objects, keys, opened, options.table_cache_chunks)
-        self.chunks = ChunkReader(StoredChunks(objects, keys, self._threads, held_chunks), options)
+        self._tables = ChunkTables(fetching, keys, opened, options.table_cache_chunks)
+        self.chunks = ChunkReader(StoredChunks(fetching, keys, self._threads, held_chunks), options)
         self._warmer = SegmentWarmer(self._tables, self.chunks)
         self.writer = SegmentWriter(
-            objects,
+            copying,
             keys,
             self._manifests,
             self._transforms,
@@ -68,10 +75,10 @@ class RemoteStorage(RemoteStorageManager):
             writer_version=writer_version,
         )
         self._reader = SegmentReader(
-            objects, keys, opened, self._tables, self.chunks, threads=self._threads
+            fetching, keys, opened, self._tables, self.chunks, threads=self._threads
         )
         self._verifier = SegmentVerifier(
-            objects, keys, self._manifests, opened, options, threads=self._threads
+            verifying, keys, self._manifests, opened, options, threads=self._threads
         )
 
     @property

@@ -1,0 +1,157 @@
+"""Copy, fetch, verify and delete have separate limits that change while work goes on (T47, T57)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+from aquifer_core.errors import InvalidConfigurationError
+from aquifer_storage.adapters.filesystem import FilesystemObjectStore
+from aquifer_storage.adapters.limits_file import LimitsFile
+from aquifer_storage.domain.limited_store import LimitedObjectStore
+from aquifer_storage.domain.work_limits import UNLIMITED, Work, WorkGate, WorkLimit, WorkLimits
+from contract.object_store import ObjectStoreContract
+from fixtures.hooked_object_store import HookedObjectStore
+
+
+class TestUnlimited(ObjectStoreContract):
+    @pytest.fixture
+    async def objects(self, tmp_path: Path) -> AsyncIterator[LimitedObjectStore]:
+        store = LimitedObjectStore(FilesystemObjectStore(tmp_path), WorkLimits(), Work.COPY)
+        await store.check()
+        yield store
+        await store.close()
+
+
+async def pay(gate: WorkGate, sizes: Sequence[int]) -> float:
+    """Seconds until all have paid."""
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    await asyncio.gather(*(gate.pay(size) for size in sizes))
+    return loop.time() - start
+
+
+async def test_bytes_come_no_faster_than_the_rate_with_a_second_ahead() -> None:
+    gate = WorkGate()
+    gate.change(WorkLimit(bytes_per_s=10_000))
+    assert await pay(gate, [1_000] * 4) >= 0.29
+    assert await pay(gate, [0]) >= 0.09
+
+
+async def test_who_is_larger_than_a_second_goes_too() -> None:
+    gate = WorkGate()
+    gate.change(WorkLimit(bytes_per_s=100_000))
+    async with asyncio.timeout(5):
+        await gate.pay(120_000)
+        await gate.pay(1)
+
+
+async def test_a_change_counts_for_who_waits_already() -> None:
+    gate = WorkGate()
+    gate.change(WorkLimit(bytes_per_s=1, concurrency=1))
+    async with gate.request():
+        waiting = [asyncio.create_task(gate.pay(1_000_000)) for _ in range(3)]
+
+        async def enter() -> None:
+            async with gate.request():
+                pass
+
+        waiting.append(asyncio.create_task(enter()))
+        await asyncio.sleep(0)
+        gate.change(UNLIMITED)
+        async with asyncio.timeout(1):
+            await asyncio.gather(*waiting)
+
+
+async def test_who_is_cancelled_leaves_the_place_to_others() -> None:
+    gate = WorkGate()
+    gate.change(WorkLimit(concurrency=1))
+
+    async def enter() -> None:
+        async with gate.request():
+            pass
+
+    async with gate.request():
+        first, second = (asyncio.create_task(enter()) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.sleep(0)
+    first_done = asyncio.gather(first, return_exceptions=True)
+    async with asyncio.timeout(1):
+        await second
+        assert isinstance((await first_done)[0], asyncio.CancelledError)
+        await enter()
+
+
+async def test_one_kind_of_work_does_not_wait_for_another(tmp_path: Path) -> None:
+    """T47: a scrub at its limit does not hold up readers; deletions count as such, whoever makes them."""
+    limits = WorkLimits()
+    limits.apply({Work.VERIFY: WorkLimit(concurrency=1), Work.DELETE: WorkLimit(concurrency=1)})
+    held = asyncio.Event()
+
+    async def before(operation: str, key: str) -> None:
+        if key == "held":
+            await held.wait()
+
+    hooked = HookedObjectStore(FilesystemObjectStore(tmp_path), before)
+    verifying, fetching, copying = (
+        LimitedObjectStore(hooked, limits, work) for work in (Work.VERIFY, Work.FETCH, Work.COPY)
+    )
+    await copying.put("a", b"1")
+    blocked = asyncio.create_task(verifying.size_bytes("held"))
+    deleting = asyncio.create_task(copying.delete(["held"]))
+    await asyncio.sleep(0)
+    waiting = [
+        asyncio.create_task(verifying.get("a")),
+        asyncio.create_task(fetching.delete(["b"])),
+    ]
+    async with asyncio.timeout(5):
+        assert await fetching.get("a") == b"1"
+        await copying.put("c", b"2")
+    assert not any(task.done() for task in waiting)
+    held.set()
+    async with asyncio.timeout(5):
+        await asyncio.gather(blocked, deleting, *waiting)
+    await hooked.close()
+
+
+async def test_a_reader_that_is_busy_holds_no_place(tmp_path: Path) -> None:
+    limits = WorkLimits()
+    limits.apply({Work.FETCH: WorkLimit(concurrency=1)})
+    store = LimitedObjectStore(FilesystemObjectStore(tmp_path), limits, Work.FETCH)
+    await store.put("a", b"0123")
+    async with asyncio.timeout(5):
+        async for piece in store.read("a", 0, [2, 2]):
+            assert await store.get("a", 0, 2) == b"01"
+            assert len(piece) == 2
+    await store.close()
+
+
+async def test_the_file_is_applied_when_it_changes_and_a_refused_one_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    """T57."""
+    path, limits = tmp_path / "limits.json", WorkLimits()
+    file = LimitsFile(path, limits)
+    with pytest.raises(InvalidConfigurationError, match=r"limits\.json"):
+        await file.reload()
+    path.write_text('{"copy": {"bytes_per_s": 1000}, "delete": {"concurrency": 2}}')
+    await file.reload()
+    assert limits.of(Work.COPY).limit == WorkLimit(bytes_per_s=1000)
+    assert limits.of(Work.DELETE).limit == WorkLimit(concurrency=2)
+    assert limits.of(Work.FETCH).limit == UNLIMITED
+    for text in (
+        "",
+        '{"copies": {}}',
+        '{"copy": {"speed": 1}}',
+        '{"copy": {"bytes_per_s": 0}}',
+        '{"copy": {"concurrency": -1}}',
+    ):
+        path.write_text(text)
+        with pytest.raises(InvalidConfigurationError):
+            await file.reload()
+        assert limits.of(Work.COPY).limit == WorkLimit(bytes_per_s=1000)
+    path.write_text('{"fetch": {"concurrency": 3}}')
+    await file.reload()
+    assert limits.of(Work.COPY).limit == UNLIMITED
+    assert limits.of(Work.FETCH).limit == WorkLimit(concurrency=3)
