@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Event, Thread
 
 import builders
@@ -260,3 +261,19 @@ async def test_requests_to_the_store_are_spans_of_the_rpc_that_needs_them(
         ]
         names = {"aquifer.object_store.requests", "aquifer.object_store.bytes"}
         await eventually(lambda: names <= {point.name for point in otlp_collector.points})
+
+
+async def test_workers_share_the_port_and_the_disk_cache(
+    s3_server: S3Endpoint, bucket: str, tmp_path: Path
+) -> None:
+    segment = builders.segment(size_bytes=3 * MIB)
+    folder = str(tmp_path / "cache")
+    async with running(s3_server, bucket, WORKERS="2", DISK_CACHE__FOLDER=folder) as service:
+        metadata = await copied(service.client, segment)
+        workers = psutil.Process(service.process.pid).children()
+        assert len(workers) == 2
+        assert await joined(service.client.fetch_log_segment(metadata, 0)) == segment.log
+        await eventually(lambda: len(list(tmp_path.glob("cache/chunks/??/*"))) == 1)
+        await service.client.delete_log_segment_data(metadata)
+        assert not list(tmp_path.glob("cache/chunks/??/*"))
+    assert not any(worker.is_running() for worker in workers)

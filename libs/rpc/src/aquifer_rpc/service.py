@@ -3,7 +3,8 @@
 import asyncio
 import importlib
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -14,11 +15,14 @@ from aquifer_rpc.allocator import keep_freed_memory
 from aquifer_rpc.environment import load_settings
 from aquifer_rpc.log_setup import configure_logging, log_unhandled
 from aquifer_rpc.settings import ServiceSettings
+from aquifer_rpc.supervised import SupervisedLoop
 from aquifer_rpc.telemetry import telemetry
+from aquifer_rpc.workers import Heartbeat, WorkerProcesses, shared_address
 
 logger = structlog.get_logger(__name__)
 
 EXIT_CONFIGURATION: Final = 2
+_STOP_MARGIN_S: Final = 5.0
 
 S = TypeVar("S", bound=ServiceSettings)
 
@@ -29,6 +33,8 @@ def run_service(
     prefix: str,
     serve: Callable[[S], Awaitable[None]],
     argv: list[str] | None = None,
+    *,
+    workers: Callable[[S], int] | None = None,
 ) -> NoReturn:
     """Runs a service until it ends, and exits the process.
 
@@ -41,6 +47,7 @@ def run_service(
         prefix: of its variables, for example `AQUIFER_STORAGE_`.
         serve: the composition root.
         argv: arguments; None takes the process's.
+        workers: how many processes the settings ask for; None: the service cannot be more than one.
     """
     arguments = sys.argv[1:] if argv is None else argv
     if arguments:
@@ -49,8 +56,12 @@ def run_service(
         settings = load_settings(settings_type, prefix)
         keep_freed_memory()
         configure_logging(settings.log, name)
-        with telemetry(settings.telemetry, name):
-            _run(serve(settings))
+        count = 1 if workers is None else workers(settings)
+        with (
+            _process(settings, count) as (own, heartbeat),
+            telemetry(own.telemetry, name),
+        ):
+            _run(serve(own), heartbeat)
     except InvalidConfigurationError as error:
         print(f"{name}: {error.message}", file=sys.stderr)  # noqa: T201 - before logging is set up
         sys.exit(EXIT_CONFIGURATION)
@@ -62,10 +73,31 @@ def run_service(
     sys.exit(0)
 
 
-def _run(main: Awaitable[None]) -> None:
+@contextmanager
+def _process(settings: S, workers: int) -> Iterator[tuple[S, Heartbeat | None]]:
+    """The settings of this process: one of many workers, or the only one. The parent of workers exits in here."""
+    if workers == 1:
+        yield settings, None
+        return
+    stop_s = settings.grpc.drain_delay_s + settings.grpc.drain_grace_s + _STOP_MARGIN_S
+    with shared_address(settings.grpc.listen) as listen:
+        outcome = WorkerProcesses(workers, stop_s=stop_s).run()
+        if isinstance(outcome, int):
+            sys.exit(outcome)
+        grpc = settings.grpc.model_copy(update={"listen": listen, "reuse_port": True})
+        yield settings.model_copy(update={"grpc": grpc}), outcome
+
+
+def _run(main: Awaitable[None], heartbeat: Heartbeat | None) -> None:
     async def run() -> None:
         log_unhandled(asyncio.get_running_loop())
-        await main
+        async with AsyncExitStack() as stack:
+            if heartbeat is not None:
+                loop = SupervisedLoop(
+                    "worker heartbeat", heartbeat.beat, interval_s=heartbeat.interval_s
+                )
+                await stack.enter_async_context(loop)
+            await main
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(run())

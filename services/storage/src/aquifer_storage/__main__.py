@@ -12,7 +12,9 @@ from aquifer_storage.settings import PREFIX, StorageSettings
 def main() -> NoReturn:
     """Entry point of the command."""
     share_heaps()
-    run_service("aquifer-storage", StorageSettings, PREFIX, serve)
+    run_service(
+        "aquifer-storage", StorageSettings, PREFIX, serve, workers=lambda settings: settings.workers
+    )
 
 
 if __name__ == "__main__":

@@ -139,6 +139,8 @@ class EncryptionSettings(Group):
 class StorageSettings(ServiceSettings):
     """Everything that can be set."""
 
+    workers: int = Field(default=1, ge=1, le=64)
+    """Processes that share the port and the disk cache. Memory budgets and connections are those of each."""
     backend: Backend = Backend.S3
     """Kind of store."""
     key_prefix: str = ""
