@@ -169,8 +169,8 @@ class RemoteLogManagerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StopPartitions(self, request, context):
-        """Ends the tasks of partitions; a copy in flight completes first. With `delete_remote` they are DELETE_PARTITION_MARKED in metadata
-        when this is answered, and any manager deletes their remote data until nothing is left. Idempotent.
+        """Ends the tasks of partitions; a copy in flight completes first. With `delete_remote` they are DELETE_PARTITION_MARKED in
+        metadata when this is answered, and any manager deletes their remote data until nothing is left. Idempotent.
 
         Errors:
         * `UNAVAILABLE` (DATABASE_UNAVAILABLE, PEER_UNAVAILABLE): metadata could not be told. The tasks have ended; repeat it.

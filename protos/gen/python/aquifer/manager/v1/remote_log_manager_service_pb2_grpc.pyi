@@ -65,8 +65,8 @@ class RemoteLogManagerServiceStub:
     Errors: none beyond the service's. Partitions that are not registered are ignored.
     """
     StopPartitions: _grpc.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.StopPartitionsRequest, _remote_log_manager_service_pb2.StopPartitionsResponse]
-    """Ends the tasks of partitions; a copy in flight completes first. With `delete_remote` they are DELETE_PARTITION_MARKED in metadata
-    when this is answered, and any manager deletes their remote data until nothing is left. Idempotent.
+    """Ends the tasks of partitions; a copy in flight completes first. With `delete_remote` they are DELETE_PARTITION_MARKED in
+    metadata when this is answered, and any manager deletes their remote data until nothing is left. Idempotent.
 
     Errors:
     * `UNAVAILABLE` (DATABASE_UNAVAILABLE, PEER_UNAVAILABLE): metadata could not be told. The tasks have ended; repeat it.
@@ -168,8 +168,8 @@ class RemoteLogManagerServiceAsyncStub(RemoteLogManagerServiceStub):
     Errors: none beyond the service's. Partitions that are not registered are ignored.
     """
     StopPartitions: _aio.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.StopPartitionsRequest, _remote_log_manager_service_pb2.StopPartitionsResponse]  # type: ignore[assignment]
-    """Ends the tasks of partitions; a copy in flight completes first. With `delete_remote` they are DELETE_PARTITION_MARKED in metadata
-    when this is answered, and any manager deletes their remote data until nothing is left. Idempotent.
+    """Ends the tasks of partitions; a copy in flight completes first. With `delete_remote` they are DELETE_PARTITION_MARKED in
+    metadata when this is answered, and any manager deletes their remote data until nothing is left. Idempotent.
 
     Errors:
     * `UNAVAILABLE` (DATABASE_UNAVAILABLE, PEER_UNAVAILABLE): metadata could not be told. The tasks have ended; repeat it.
@@ -298,8 +298,8 @@ class RemoteLogManagerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _remote_log_manager_service_pb2.StopPartitionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_remote_log_manager_service_pb2.StopPartitionsResponse, _abc.Awaitable[_remote_log_manager_service_pb2.StopPartitionsResponse]]:
-        """Ends the tasks of partitions; a copy in flight completes first. With `delete_remote` they are DELETE_PARTITION_MARKED in metadata
-        when this is answered, and any manager deletes their remote data until nothing is left. Idempotent.
+        """Ends the tasks of partitions; a copy in flight completes first. With `delete_remote` they are DELETE_PARTITION_MARKED in
+        metadata when this is answered, and any manager deletes their remote data until nothing is left. Idempotent.
 
         Errors:
         * `UNAVAILABLE` (DATABASE_UNAVAILABLE, PEER_UNAVAILABLE): metadata could not be told. The tasks have ended; repeat it.

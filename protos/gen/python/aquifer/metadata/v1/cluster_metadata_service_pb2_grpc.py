@@ -192,8 +192,8 @@ class ClusterMetadataServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTopics(self, request, context):
-        """Deletes topics. In the same transaction their remote partitions become DELETE_PARTITION_MARKED: no copy can be added to them any
-        more, and managers delete what they have until nothing is left (`ListPartitionDeletions`).
+        """Deletes topics. In the same transaction their remote partitions become DELETE_PARTITION_MARKED: no copy can be added to them
+        any more, and managers delete what they have until nothing is left (`ListPartitionDeletions`).
 
         Reasons per topic: TOPIC_NOT_FOUND.
         """
@@ -255,12 +255,12 @@ class ClusterMetadataServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReassignPartitions(self, request, context):
-        """Sets other replicas for partitions. As long as brokers do not replicate, only a change to the same brokers is accepted: on another
-        broker the partition would begin empty.
+        """Sets other replicas for partitions. As long as brokers do not replicate, only a change to the same brokers is accepted: on
+        another broker the partition would begin empty.
 
         Errors:
         * `NOT_FOUND` (PARTITION_NOT_FOUND): no such partition.
-        * `INVALID_ARGUMENT` (INVALID_REPLICATION_FACTOR): unknown brokers, none, too many, or other ones than now; the text says which.
+        * `INVALID_ARGUMENT` (INVALID_REPLICATION_FACTOR): unknown brokers, none, too many, or other ones than now.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

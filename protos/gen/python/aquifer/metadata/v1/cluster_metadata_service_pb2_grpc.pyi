@@ -67,8 +67,8 @@ class ClusterMetadataServiceStub:
     Reasons per topic: TOPIC_ALREADY_EXISTS, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIGURATION.
     """
     DeleteTopics: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.DeleteTopicsRequest, _cluster_metadata_service_pb2.DeleteTopicsResponse]
-    """Deletes topics. In the same transaction their remote partitions become DELETE_PARTITION_MARKED: no copy can be added to them any
-    more, and managers delete what they have until nothing is left (`ListPartitionDeletions`).
+    """Deletes topics. In the same transaction their remote partitions become DELETE_PARTITION_MARKED: no copy can be added to them
+    any more, and managers delete what they have until nothing is left (`ListPartitionDeletions`).
 
     Reasons per topic: TOPIC_NOT_FOUND.
     """
@@ -106,12 +106,12 @@ class ClusterMetadataServiceStub:
     * `FAILED_PRECONDITION` (NOT_LEADER): no live in-sync replica.
     """
     ReassignPartitions: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.ReassignPartitionsRequest, _cluster_metadata_service_pb2.ReassignPartitionsResponse]
-    """Sets other replicas for partitions. As long as brokers do not replicate, only a change to the same brokers is accepted: on another
-    broker the partition would begin empty.
+    """Sets other replicas for partitions. As long as brokers do not replicate, only a change to the same brokers is accepted: on
+    another broker the partition would begin empty.
 
     Errors:
     * `NOT_FOUND` (PARTITION_NOT_FOUND): no such partition.
-    * `INVALID_ARGUMENT` (INVALID_REPLICATION_FACTOR): unknown brokers, none, too many, or other ones than now; the text says which.
+    * `INVALID_ARGUMENT` (INVALID_REPLICATION_FACTOR): unknown brokers, none, too many, or other ones than now.
     """
     WatchClusterMetadata: _grpc.UnaryStreamMultiCallable[_cluster_metadata_service_pb2.WatchClusterMetadataRequest, _cluster_metadata_service_pb2.WatchClusterMetadataResponse]
     """Streams the state of the cluster, without end: first a snapshot when `from_version` is 0 or too old, then every change in
@@ -195,8 +195,8 @@ class ClusterMetadataServiceAsyncStub(ClusterMetadataServiceStub):
     Reasons per topic: TOPIC_ALREADY_EXISTS, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIGURATION.
     """
     DeleteTopics: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.DeleteTopicsRequest, _cluster_metadata_service_pb2.DeleteTopicsResponse]  # type: ignore[assignment]
-    """Deletes topics. In the same transaction their remote partitions become DELETE_PARTITION_MARKED: no copy can be added to them any
-    more, and managers delete what they have until nothing is left (`ListPartitionDeletions`).
+    """Deletes topics. In the same transaction their remote partitions become DELETE_PARTITION_MARKED: no copy can be added to them
+    any more, and managers delete what they have until nothing is left (`ListPartitionDeletions`).
 
     Reasons per topic: TOPIC_NOT_FOUND.
     """
@@ -234,12 +234,12 @@ class ClusterMetadataServiceAsyncStub(ClusterMetadataServiceStub):
     * `FAILED_PRECONDITION` (NOT_LEADER): no live in-sync replica.
     """
     ReassignPartitions: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.ReassignPartitionsRequest, _cluster_metadata_service_pb2.ReassignPartitionsResponse]  # type: ignore[assignment]
-    """Sets other replicas for partitions. As long as brokers do not replicate, only a change to the same brokers is accepted: on another
-    broker the partition would begin empty.
+    """Sets other replicas for partitions. As long as brokers do not replicate, only a change to the same brokers is accepted: on
+    another broker the partition would begin empty.
 
     Errors:
     * `NOT_FOUND` (PARTITION_NOT_FOUND): no such partition.
-    * `INVALID_ARGUMENT` (INVALID_REPLICATION_FACTOR): unknown brokers, none, too many, or other ones than now; the text says which.
+    * `INVALID_ARGUMENT` (INVALID_REPLICATION_FACTOR): unknown brokers, none, too many, or other ones than now.
     """
     WatchClusterMetadata: _aio.UnaryStreamMultiCallable[_cluster_metadata_service_pb2.WatchClusterMetadataRequest, _cluster_metadata_service_pb2.WatchClusterMetadataResponse]  # type: ignore[assignment]
     """Streams the state of the cluster, without end: first a snapshot when `from_version` is 0 or too old, then every change in
@@ -350,8 +350,8 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_metadata_service_pb2.DeleteTopicsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_metadata_service_pb2.DeleteTopicsResponse, _abc.Awaitable[_cluster_metadata_service_pb2.DeleteTopicsResponse]]:
-        """Deletes topics. In the same transaction their remote partitions become DELETE_PARTITION_MARKED: no copy can be added to them any
-        more, and managers delete what they have until nothing is left (`ListPartitionDeletions`).
+        """Deletes topics. In the same transaction their remote partitions become DELETE_PARTITION_MARKED: no copy can be added to them
+        any more, and managers delete what they have until nothing is left (`ListPartitionDeletions`).
 
         Reasons per topic: TOPIC_NOT_FOUND.
         """
@@ -425,12 +425,12 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_metadata_service_pb2.ReassignPartitionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_metadata_service_pb2.ReassignPartitionsResponse, _abc.Awaitable[_cluster_metadata_service_pb2.ReassignPartitionsResponse]]:
-        """Sets other replicas for partitions. As long as brokers do not replicate, only a change to the same brokers is accepted: on another
-        broker the partition would begin empty.
+        """Sets other replicas for partitions. As long as brokers do not replicate, only a change to the same brokers is accepted: on
+        another broker the partition would begin empty.
 
         Errors:
         * `NOT_FOUND` (PARTITION_NOT_FOUND): no such partition.
-        * `INVALID_ARGUMENT` (INVALID_REPLICATION_FACTOR): unknown brokers, none, too many, or other ones than now; the text says which.
+        * `INVALID_ARGUMENT` (INVALID_REPLICATION_FACTOR): unknown brokers, none, too many, or other ones than now.
         """
 
     @_abc_1.abstractmethod
