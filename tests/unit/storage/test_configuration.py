@@ -13,6 +13,7 @@ from aquifer_storage.adapters.managers import (
 from aquifer_storage.app import s3_options, storage_options
 from aquifer_storage.domain.options import MIB, StorageOptions
 from aquifer_storage.settings import PREFIX, StorageSettings
+from fixtures.key_rings import new_key_ring
 
 
 def test_the_default_settings_are_the_default_options() -> None:
@@ -83,3 +84,56 @@ async def test_a_manager_that_is_not_configured_says_so(
 async def test_a_missing_property_is_named() -> None:
     with pytest.raises(InvalidConfigurationError, match=r"s3\.bucket is missing"):
         await S3RemoteStorageManager().configure({"s3.endpoint": "127.0.0.1:1"})
+
+
+def test_codec_and_chunk_size_are_set_by_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = (
+        '{"logs-*": {"codec": "zstd", "chunk_size_bytes": 8388608}, "*-raw": {"zstd_level": 9}}'
+    )
+    monkeypatch.setenv("AQUIFER_STORAGE_COPYING__TOPICS", topics)
+    options = storage_options(load_settings(StorageSettings, PREFIX))
+    logs, raw, other = (options.of_topic(name) for name in ("logs-raw", "x-raw", "x"))
+    assert (logs.codec, logs.zstd_level, logs.chunk_size_bytes) == ("zstd", 1, 8 * MIB)
+    assert (raw.codec, raw.zstd_level, raw.chunk_size_bytes) == ("none", 9, 4 * MIB)
+    assert other == StorageOptions().of_topic("x")
+
+
+@pytest.mark.parametrize(
+    "topics",
+    ['{"a": {"codec": "lz4"}}', '{"a": {"chunk_size_bytes": 0}}', '{"a": {"size": 1}}', "a", "[]"],
+)
+def test_settings_of_topics_that_are_refused_stop_the_start(
+    monkeypatch: pytest.MonkeyPatch, topics: str
+) -> None:
+    monkeypatch.setenv("AQUIFER_STORAGE_COPYING__TOPICS", topics)
+    with pytest.raises(InvalidConfigurationError, match="(?i)copying"):
+        load_settings(StorageSettings, PREFIX)
+
+
+async def test_properties_choose_codec_and_key_ring(tmp_path: Path) -> None:
+    manager = FilesystemRemoteStorageManager()
+    ring = new_key_ring(tmp_path / "keys")
+    await manager.configure(
+        {
+            "filesystem.root": str(tmp_path / "segments"),
+            "codec": "zstd",
+            "zstd.level": "3",
+            "encryption.key.ring.file": str(ring.path),
+        }
+    )
+    assert manager.storage.encryption == "aes-256-gcm"
+    assert manager.storage.options.of_topic("x").zstd_level == 3
+    await manager.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("codec", "lz4"), ("zstd.level", "99"), ("encryption.key.ring.file", "nowhere")],
+)
+async def test_refused_codecs_and_key_rings_stop_the_start(
+    tmp_path: Path, name: str, value: str
+) -> None:
+    with pytest.raises(InvalidConfigurationError, match=value):
+        await FilesystemRemoteStorageManager().configure(
+            {"filesystem.root": str(tmp_path), name: value}
+        )
