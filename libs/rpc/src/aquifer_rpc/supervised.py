@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Final, Self
 
 import structlog
+from aquifer_core.errors import AquiferError
 from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Observation
 
@@ -151,6 +152,8 @@ class SupervisedLoop:
             failures=self.failures_in_a_row,
             retry_in_s=round(pause_s, 3),
             since_success_s=round(self.seconds_since_success(), 3),
-            exc_info=error,
+            error=str(error),
+            # Where an error comes from that was foreseen says nothing; one outcome is one line.
+            exc_info=None if isinstance(error, AquiferError) else error,
         )
         return pause_s
