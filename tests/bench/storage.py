@@ -1,6 +1,8 @@
 """The storage service alone, through gRPC: copies and cold, cached and parallel reads over what the store does by itself."""
 
 import asyncio
+import json
+import random
 import shutil
 import statistics
 import sys
@@ -14,7 +16,8 @@ from pathlib import Path
 import builders
 import psutil
 from aquifer_client import GrpcRemoteStorageManager
-from aquifer_core.formats.record_batch import iter_batches
+from aquifer_core.formats.record_batch import iter_batches, patch_header
+from aquifer_core.formats.records import Record, encode_batch
 from aquifer_core.segment import RemoteLogSegmentMetadata
 from aquifer_rpc.allocator import keep_freed_memory
 from aquifer_standalone.ports import LOOPBACK, hold_ports
@@ -24,6 +27,7 @@ from aquifer_standalone.spec import ProcessSpec
 from aquifer_standalone.supervisor import Supervisor
 from aquifer_standalone.trace_collector import TraceCollector
 from bench import raw_store
+from fixtures.key_rings import new_key_ring
 
 GIB = 1024**3
 SEGMENT_BYTES = 256 * 1024 * 1024
@@ -106,6 +110,14 @@ async def measure() -> Mapping[str, float]:
         file.write_bytes(log)
         async with _running(folder) as (service, target):
             figures = await _rounds(service, target, log, file)
+        file.write_bytes(text := _text_log(SEGMENT_BYTES))
+        ring = new_key_ring(folder)
+        sealed = {
+            "AQUIFER_STORAGE_COPYING__CODEC": "zstd",
+            "AQUIFER_STORAGE_ENCRYPTION__KEY_RING_FILE": str(ring.path),
+        }
+        async with _running(folder, **sealed) as (service, target):
+            figures |= await _sealed_rounds(service, target, text, file)
         async with _running(folder) as (service, _):
             figures["rss_32_copies_over_1"] = await _memory(service, _log(PARALLEL_SEGMENT_BYTES))
         return figures
@@ -149,6 +161,28 @@ async def _rounds(service: _Service, target: S3Target, log: bytes, file: Path) -
     }
 
 
+async def _sealed_rounds(
+    service: _Service, target: S3Target, log: bytes, file: Path
+) -> dict[str, float]:
+    """Text records, compressed with zstd and sealed with AES-GCM."""
+    rounds, stored_bytes = _Rounds(), 0
+    for _ in range(ROUNDS):
+        with rounds.timed("raw_put", service):
+            await asyncio.to_thread(raw_store.put_mb_s, target, [file])
+        with rounds.timed("copy", service):
+            metadata = await _copied(service, log)
+        with rounds.timed("cold", service):
+            await _read(service.client, metadata, len(log))
+        stored_bytes = (await service.client.describe_segment(metadata)).stored_bytes
+    return {
+        "copy_sealed_mb_s": rounds.mb_s("copy"),
+        "copy_sealed_over_raw_put": rounds.speed_over("copy", "raw_put"),
+        "copy_sealed_cpu_s_per_gib": rounds.cpu_s_per_gib("copy"),
+        "read_sealed_cold_mb_s": rounds.mb_s("cold"),
+        "stored_over_original": stored_bytes / len(log),
+    }
+
+
 async def _memory(service: _Service, log: bytes) -> float:
     """Peak memory of the service in 32 copies at once over that in one."""
     await _copied(service, log)
@@ -184,12 +218,9 @@ async def _read(
 
 
 def _end_offset(pieces: list[bytes | memoryview]) -> int:
-    """Offset behind the last batch; all batches have the same size here."""
-    size_bytes = next(iter_batches(pieces[0])).size_bytes
-    tail = bytes(pieces[-1])
-    if len(tail) < size_bytes:
-        tail = bytes(pieces[-2]) + tail
-    return next(iter_batches(tail[-size_bytes:])).next_offset
+    """Offset behind the last batch."""
+    *_, last = iter_batches(b"".join(pieces))
+    return last.next_offset
 
 
 def _log(size_bytes: int) -> bytes:
@@ -197,8 +228,43 @@ def _log(size_bytes: int) -> bytes:
     return builders.renumbered_log(size_bytes - len(batch), batch)
 
 
+def _text_log(size_bytes: int) -> bytes:
+    """Records as applications log them: JSON of about 300 bytes with a few random fields."""
+    source = random.Random(1)
+    # More different ones than a chunk has room for, or compression would find them again.
+    size = 3 * _BATCH_RECORDS
+    records = [
+        Record(offset=number, timestamp_ms=builders.BASE_TIMESTAMP_MS + number, value=value)
+        for number, value in enumerate(_text_records(source, 600 * size))
+    ]
+    batches = [encode_batch(records[at : at + size]) for at in range(0, len(records), size)]
+    log, offset, taken = bytearray(), 0, 0
+    while len(log) < size_bytes:
+        batch = bytearray(batches[taken % len(batches)])
+        if len(log) + len(batch) > size_bytes:
+            break
+        patch_header(batch, 0, offset, 0)
+        log += batch
+        offset, taken = offset + size, taken + 1
+    return bytes(log)
+
+
+def _text_records(source: random.Random, count: int) -> Iterator[bytes]:
+    for number in range(count):
+        record = {
+            "time": f"2027-03-01T{number % 24:02}:{source.randrange(60):02}:{source.random() * 60:09.6f}Z",
+            "level": source.choice(["INFO", "INFO", "INFO", "WARN", "ERROR"]),
+            "logger": f"com.example.orders.{source.choice(['Checkout', 'Payment', 'Stock'])}Service",
+            "message": f"order {source.randrange(10**9)} of customer {source.randrange(10**7)} processed",
+            "trace_id": f"{source.getrandbits(128):032x}",
+            "duration_ms": round(source.random() * 900, 3),
+            "host": f"orders-{source.randrange(20)}.eu-west.example.com",
+        }
+        yield json.dumps(record).encode()
+
+
 @asynccontextmanager
-async def _running(folder: Path) -> AsyncIterator[tuple[_Service, S3Target]]:
+async def _running(folder: Path, **further: str) -> AsyncIterator[tuple[_Service, S3Target]]:
     """An S3 server and the service as processes of their own."""
     data_dir = Path(tempfile.mkdtemp(dir=folder))
     s3 = EmbeddedS3(data_dir, access_key="aquifer", secret_key="aquifer-bench", bucket=_BUCKET)
@@ -219,7 +285,8 @@ async def _running(folder: Path) -> AsyncIterator[tuple[_Service, S3Target]]:
             name="storage",
             argv=(sys.executable, "-m", "aquifer_storage"),
             env={f"AQUIFER_STORAGE_{key}": value for key, value in environment.items()}
-            | _ENVIRONMENT,
+            | _ENVIRONMENT
+            | further,
             cwd=data_dir,
             readiness=lambda: grpc_serving(address),
             depends_on=(s3.spec().name,),
