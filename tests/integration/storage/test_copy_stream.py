@@ -42,8 +42,12 @@ async def channel(tmp_path: Path) -> AsyncIterator[Channel]:
 
 @pytest.fixture
 def left(tmp_path: Path) -> Callable[[], list[str]]:
-    """Names every file in the store."""
-    return lambda: sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
+    """Names every file in the store but those of readiness probes, which come and go."""
+    return lambda: sorted(
+        path.name
+        for path in tmp_path.rglob("*")
+        if path.is_file() and not path.name.startswith("probe-")
+    )
 
 
 async def sound_messages() -> list[Message]:

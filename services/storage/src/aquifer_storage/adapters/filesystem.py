@@ -193,7 +193,7 @@ class FilesystemObjectStore:
 
     def _probe(self) -> int:
         self._temporary.mkdir(parents=True, exist_ok=True)
-        probe = self._temporary / uuid4().hex
+        probe = self._temporary / f"probe-{uuid4().hex}"
         probe.write_bytes(b"")
         written_ms = probe.stat().st_mtime_ns // 1_000_000
         probe.unlink()
