@@ -106,7 +106,7 @@ def test_settings_of_topics_that_are_refused_stop_the_start(
     monkeypatch: pytest.MonkeyPatch, topics: str
 ) -> None:
     monkeypatch.setenv("AQUIFER_STORAGE_COPYING__TOPICS", topics)
-    with pytest.raises(InvalidConfigurationError, match="(?i)copying"):
+    with pytest.raises(InvalidConfigurationError, match=r"(?i)copying"):
         load_settings(StorageSettings, PREFIX)
 
 
