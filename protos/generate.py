@@ -1,7 +1,7 @@
 """Generates the typed Python of the contracts; the only caller of protoc.
 
-    python protos/generate.py            writes gen/python
-    python protos/generate.py --check    fails when gen/python is not what the contracts say
+python protos/generate.py            writes gen/python
+python protos/generate.py --check    fails when gen/python is not what the contracts say
 """
 
 import argparse
