@@ -28,6 +28,8 @@ class WorkerThreads:
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
+            # Nobody is left to hear what the call fails with.
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())
             if not work.cancel():
                 await asyncio.wait([future])
             raise

@@ -13,6 +13,7 @@ from typing import Self
 
 import psycopg
 import structlog
+from aquifer_core.errors import ErrorReason, RemoteStorageUnavailableError
 from aquifer_core.ids import TopicIdPartition
 from aquifer_rpc.supervised import SupervisedLoop
 from psycopg import sql
@@ -86,6 +87,14 @@ class ChangeSignal:
         await self._database.notify(_CHANNEL, payload)
 
     async def _listen(self) -> None:
+        try:
+            await self._follow_notifications()
+        except psycopg.OperationalError as error:
+            raise RemoteStorageUnavailableError(
+                f"the database does not answer: {error}", reason=ErrorReason.DATABASE_UNAVAILABLE
+            ) from error
+
+    async def _follow_notifications(self) -> None:
         options = self._database.options
         connection = await psycopg.AsyncConnection.connect(
             options.dsn, autocommit=True, **connect_arguments(options)
