@@ -2,13 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from fixtures.kafka_traffic import Puller, Pusher, Record, assert_same, consume, produce, records_of
 from fixtures.suite import CHAOS_GROUP, RunningSuite
@@ -17,6 +17,7 @@ from kio.schema.errors import ErrorCode
 
 pytestmark = pytest.mark.xdist_group(CHAOS_GROUP)
 
+FAILURES: Final = "__remote_segments_to_be_deleted"
 HOT_S: Final = 5.0
 """Longest time of a hot operation during an outage. It takes milliseconds; what waits for an outage takes 20 s and more."""
 COLD_WAIT_S: Final = 5.0
@@ -124,11 +125,12 @@ async def test_hot_goes_on_cold_is_told_and_all_is_made_up_for(
 async def test_deletions_asked_for_while_the_store_is_down_are_done_when_it_is_back(
     chaos_suite: RunningSuite, chaos_topics: MakeTopic
 ) -> None:
-    """DeleteRecords and DeleteTopics answer without waiting for the store (SR-25, SR-36)."""
+    """DeleteRecords and DeleteTopics do not wait for the store; what fails is published (SR-25, SR-35, SR-36)."""
     cut, doomed = await chaos_topics(), await chaos_topics()
     for topic in (cut, doomed):
         await asyncio.to_thread(produce, chaos_suite.bootstrap, topic.name, records_of(300))
         await topic.until_cold()
+    segments = {str(each.segment_id.id) for each in await cut.segments() + await doomed.segments()}
     admin = AdminClient({"bootstrap.servers": chaos_suite.bootstrap, "log_level": 0})
     async with chaos_suite.down("s3"):
         begun = time.monotonic()
@@ -138,7 +140,47 @@ async def test_deletions_asked_for_while_the_store_is_down_are_done_when_it_is_b
         await doomed.delete()
         assert time.monotonic() - begun < HOT_S
         assert (await cut.offsets()).log_start == 300
+        with Failures(chaos_suite.bootstrap) as failures:
+            await asyncio.to_thread(failures.read_until, lambda latest: segments & latest.keys())
     await chaos_suite.wait_ready("s3")
     await doomed.until_gone()
     await cut.until_settled()
     assert not await cut.segments()
+    with Failures(chaos_suite.bootstrap) as failures:
+        await asyncio.to_thread(
+            failures.read_until,
+            lambda latest: all(latest.get(each) is None for each in segments & latest.keys()),
+        )
+
+
+class Failures:
+    """Reads the topic of failed deletions from its beginning."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._latest: dict[str, bytes | None] = {}
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "failures",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "topic.metadata.refresh.interval.ms": 500,
+                "log_level": 0,
+            }
+        )
+        self._consumer.assign([TopicPartition(FAILURES, 0, 0)])
+
+    def __enter__(self) -> "Failures":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def read_until(self, wanted: Callable[[dict[str, bytes | None]], object]) -> None:
+        """Read until `wanted` is true of the newest value of each segment."""
+        deadline = time.monotonic() + 60
+        while not (self._latest and wanted(self._latest)):
+            assert time.monotonic() < deadline, self._latest
+            for message in self._consumer.consume(100, timeout=0.5):
+                if message.error() is None:
+                    self._latest[(message.key() or b"").decode()] = message.value()
