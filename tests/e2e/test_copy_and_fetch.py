@@ -4,7 +4,7 @@ import asyncio
 import random
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer  # type: ignore[import-untyped]
 from fixtures.kafka_traffic import (
     Puller,
     Record,
@@ -17,7 +17,7 @@ from fixtures.kafka_traffic import (
 )
 from fixtures.suite import E2E_GROUP, RunningSuite
 from fixtures.tiered_topic import MakeTopic
-from kafka import KafkaProducer
+from kafka import KafkaProducer  # type: ignore[import-untyped]
 
 pytestmark = pytest.mark.xdist_group(E2E_GROUP)
 

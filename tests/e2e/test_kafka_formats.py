@@ -54,9 +54,9 @@ def check_indexes(offset_data: bytes, time_data: bytes, base_offset: int, log: b
         assert ends[entry.position] == entry.offset
     times = TimeIndex(time_data, base_offset)
     times.verify_entries()
-    for entry in times.entries():
-        assert base_offset <= entry.offset < next_offset
-        assert entry.timestamp_ms <= newest_ms
+    for time in times.entries():
+        assert base_offset <= time.offset < next_offset
+        assert time.timestamp_ms <= newest_ms
     if len(times):
         assert times.last_entry.timestamp_ms == newest_ms
 

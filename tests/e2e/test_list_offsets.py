@@ -10,9 +10,9 @@ from confluent_kafka.admin import AdminClient
 from fixtures.kafka_traffic import Record, produce, records_of
 from fixtures.suite import E2E_GROUP, RunningSuite
 from fixtures.tiered_topic import MakeTopic, TieredTopic
-from kafka import KafkaAdminClient
+from kafka import KafkaAdminClient  # type: ignore[import-untyped]
 from kafka import TopicPartition as PyTopicPartition
-from kafka.admin import OffsetSpec
+from kafka.admin import OffsetSpec  # type: ignore[import-untyped]
 
 pytestmark = pytest.mark.xdist_group(E2E_GROUP)
 

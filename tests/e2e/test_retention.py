@@ -28,11 +28,12 @@ async def cold_log(suite: RunningSuite, topic: TieredTopic, *, old: int, new: in
 async def until_expired(topic: TieredTopic, *, least: int = 1) -> TierOffsets:
     """Wait until the log start was raised and no remote segment below it is left."""
 
-    async def expired() -> TierOffsets | None:
+    async def expired() -> TierOffsets:
         offsets = await topic.offsets()
-        segments = await topic.segments()
-        gone = all(segment.end_offset >= offsets.log_start for segment in segments)
-        return offsets if offsets.log_start >= least and gone else None
+        assert offsets.log_start >= least, offsets
+        for segment in await topic.segments():
+            assert segment.end_offset >= offsets.log_start
+        return offsets
 
     return await eventually(expired, timeout_s=30, interval_s=0.1)
 

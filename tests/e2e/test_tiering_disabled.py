@@ -16,7 +16,7 @@ from aquifer_standalone.ports import LOOPBACK, hold_port
 from aquifer_standalone.process import ChildProcess
 from aquifer_standalone.readiness import kafka_serving
 from aquifer_standalone.spec import ProcessSpec
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from fixtures.kafka_traffic import assert_same, consume, produce, records_of
 from fixtures.kafka_wire import KafkaWire
 from fixtures.suite import E2E_GROUP, RunningSuite
