@@ -258,6 +258,17 @@ def test_segments_of_leaders_from_before_the_lineage_go() -> None:
     assert result.new_log_start_offset is None
 
 
+@pytest.mark.parametrize(("log_end_offset", "kept"), [(0, 2), (150, 1), (199, 1), (200, 0)])
+def test_what_a_leader_has_lost_is_not_deleted_for_its_lineage(
+    log_end_offset: int, kept: int
+) -> None:
+    """A leader that begins anew with an empty disk must not take the remote part with it."""
+    segments = [segment(0, 99, {0: 0}), segment(100, 199, {0: 100})]
+    result = plan(segments, policy(log_end_offset=log_end_offset), {1: 0})
+    assert len(chosen(result)) == 2 - kept
+    assert result.new_log_start_offset is None
+
+
 def test_epochs_without_records_count_when_the_earliest_one_is_looked_for() -> None:
     """The unfiltered cache decides."""
     assert chosen(plan([segment(0, 9, {2: 0})], policy(), {2: 0, 3: 0})) == []

@@ -35,7 +35,8 @@ def plan_retention(
     lineage, and at last the remains of abandoned copies.
 
     Beyond Kafka: an offset that several segments hold counts once; copies that are not finished count nothing and go only when
-    abandoned; what goes because of the log start offset lowers the size that is left.
+    abandoned; what goes because of the log start offset lowers the size that is left; what reaches beyond the leader's log end
+    never goes for its lineage, since it is all that is left when a leader begins anew with an empty disk.
 
     Args:
         segments: everything listed for the partition, in any order.
@@ -58,7 +59,9 @@ def plan_retention(
     candidates = [
         *_unfinished(touchable),
         *expired,
-        *_before_lineage(touchable, lineage, {chosen.metadata.segment_id for chosen in expired}),
+        *_before_lineage(
+            touchable, lineage, policy, {chosen.metadata.segment_id for chosen in expired}
+        ),
         *_abandoned(touchable, policy, now_ms),
     ]
     return RetentionPlan(
@@ -220,7 +223,10 @@ def _unfinished(segments: _Segments) -> list[RetentionCandidate]:
 
 
 def _before_lineage(
-    segments: _Segments, lineage: Mapping[int, int], chosen: set[object]
+    segments: _Segments,
+    lineage: Mapping[int, int],
+    policy: RetentionPolicy,
+    chosen: set[object],
 ) -> list[RetentionCandidate]:
     if not lineage:
         return []
@@ -231,6 +237,7 @@ def _before_lineage(
         if _is(segment, RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
         and segment.segment_id not in chosen
         and max(segment.segment_leader_epochs) < earliest
+        and segment.end_offset < policy.log_end_offset
     ]
 
 
