@@ -14,6 +14,7 @@ from aquifer_core.errors import (
     CorruptSegmentError,
     ErrorReason,
     InvalidRequestError,
+    RemoteStorageUnavailableError,
 )
 from aquifer_rpc.calls import call_unary, call_upload
 from aquifer_rpc.channel import Channel, connect
@@ -24,6 +25,7 @@ from fixtures.polling import eventually
 
 Message = pb.CopyLogSegmentDataRequest
 SEGMENT = builders.segment(size_bytes=2_500_000)
+_ATTEMPTS = 20
 
 
 @pytest.fixture
@@ -56,14 +58,20 @@ async def sound_messages() -> list[Message]:
 
 
 async def sent(channel: Channel, messages: list[Message]) -> pb.CopyLogSegmentDataResponse:
-    """Send the messages of a copy."""
+    """Send the messages of a copy; again when gRPC lost the answer to a stream that was refused while it was sent."""
 
     async def stream() -> AsyncIterator[Message]:
         for message in messages:
             yield message
 
     stub = RemoteStorageServiceStub(channel)
-    return await call_upload(stub.CopyLogSegmentData, stream())
+    for _ in range(_ATTEMPTS):
+        try:
+            return await call_upload(stub.CopyLogSegmentData, stream())
+        except RemoteStorageUnavailableError as error:
+            if error.reason is not ErrorReason.PEER_UNAVAILABLE:
+                raise
+    raise AssertionError(f"no answer after {_ATTEMPTS} attempts")
 
 
 def without_finish(messages: list[Message]) -> list[Message]:

@@ -170,7 +170,7 @@ def from_cancellation(error: BaseException) -> AquiferError | asyncio.CancelledE
 def _bare(code: StatusCode, message: str, retry_after_ms: int | None) -> AquiferError:
     """Statuses without our details: made by gRPC, a proxy, or a foreign server."""
     text = message or code.name
-    if code in (StatusCode.UNAVAILABLE, StatusCode.CANCELLED) or _is_reset(code, message):
+    if code in (StatusCode.UNAVAILABLE, StatusCode.CANCELLED) or _is_cut(code, message):
         return core.RemoteStorageUnavailableError(
             text, reason=_R.PEER_UNAVAILABLE, retry_after_ms=retry_after_ms
         )
@@ -180,9 +180,15 @@ def _bare(code: StatusCode, message: str, retry_after_ms: int | None) -> Aquifer
     return cls(text, retry_after_ms=retry_after_ms)
 
 
-def _is_reset(code: StatusCode, message: str) -> bool:
-    """A peer that dies while it answers shows as INTERNAL with this text, not as UNAVAILABLE."""
-    return code is StatusCode.INTERNAL and "RST_STREAM" in message
+def _is_cut(code: StatusCode, message: str) -> bool:
+    """Whether an INTERNAL means that the peer's answer is not known.
+
+    A peer that dies while it answers shows as RST_STREAM. And a message that could not be sent any more, because the peer had
+    answered already, hides that answer behind an error that this side made up.
+    """
+    return code is StatusCode.INTERNAL and (
+        "RST_STREAM" in message or message == "Internal error from Core"
+    )
 
 
 def _class_of(code: StatusCode, reason: ErrorReason | None) -> type[AquiferError]:
