@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 from aquifer.manager.v1 import remote_log_manager_service_pb2 as pb
-from aquifer_rpc import convert
 from fixtures.kafka_traffic import assert_same, consume, produce, records_of
 from fixtures.polling import eventually
 from fixtures.suite import E2E_GROUP, RunningSuite
@@ -65,9 +64,9 @@ async def test_what_is_not_remote_stays_local_however_old(
     """While copying is paused the local log grows; afterwards it shrinks by itself (K-3.5)."""
     topic = await topics()
     async with suite.manager_stub() as manager:
-        await eventually(lambda: _tasks(suite, topic))
+        await eventually(topic.tasks)
         await manager.PauseTasks(pb.PauseTasksRequest(topics=[topic.name]))
-        await eventually(lambda: _idle(suite, topic))
+        await eventually(lambda: _idle(topic))
         acked = await asyncio.to_thread(produce, suite.bootstrap, topic.name, records_of(400))
         await _retention_passed(topic)
         offsets = await topic.offsets()
@@ -78,14 +77,8 @@ async def test_what_is_not_remote_stays_local_however_old(
     assert_same(await asyncio.to_thread(consume, suite.bootstrap, topic.name, offsets.end), acked)
 
 
-async def _tasks(suite: RunningSuite, topic: TieredTopic) -> list[pb.TaskState]:
-    async with suite.manager_stub() as manager:
-        request = pb.DescribePartitionRequest(topic_id_partition=convert.tip_to_pb(topic.tip()))
-        return list((await manager.DescribePartition(request)).partition.tasks)
-
-
-async def _idle(suite: RunningSuite, topic: TieredTopic) -> bool:
-    return not any(task.running for task in await _tasks(suite, topic))
+async def _idle(topic: TieredTopic) -> bool:
+    return not any(task.running for task in await topic.tasks())
 
 
 async def _retention_passed(topic: TieredTopic) -> None:
