@@ -18,6 +18,9 @@ with trace.use_span(span):
     logger.info("segment_copied", topic="t", partition=3)
 logger.debug("not_written")
 logging.getLogger("library").warning("careful with %s", "this")
+# A client that died before it was answered.
+core = logging.getLogger("grpc._cython.cygrpc")
+core.error("ExecuteBatchError raised in core by servicer method [%s]", "/a.B/C")
 try:
     raise ValueError("bad")
 except ValueError:

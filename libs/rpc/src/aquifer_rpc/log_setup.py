@@ -14,6 +14,7 @@ logger = structlog.get_logger(__name__)
 
 # These say at INFO what our own log lines say already, or what only their developers want to know.
 _NOISY: Final = ("grpc", "opentelemetry", "urllib3", "sqlalchemy", "alembic", "asyncio")
+_GRPC_CORE: Final = "grpc._cython.cygrpc"
 
 
 def configure_logging(settings: LogSettings, service_name: str = "") -> None:
@@ -48,6 +49,7 @@ def configure_logging(settings: LogSettings, service_name: str = "") -> None:
     root.setLevel(level)
     for name in _NOISY:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
+    logging.getLogger(_GRPC_CORE).addFilter(_is_news)
 
 
 def add_trace_context(
@@ -59,6 +61,11 @@ def add_trace_context(
         event.setdefault("trace_id", trace.format_trace_id(context.trace_id))
         event.setdefault("span_id", trace.format_span_id(context.span_id))
     return event
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """False for an answer that reached nobody because the client had died: no error here, and the RPC has its own line."""
+    return not str(record.msg).startswith("ExecuteBatchError raised in core")
 
 
 def log_unhandled(loop: asyncio.AbstractEventLoop) -> None:
