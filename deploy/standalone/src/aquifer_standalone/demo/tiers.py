@@ -104,7 +104,7 @@ class TierWatch:
             partition=partition,
             leader=state.leader_broker_id,
             log_start_offset=state.log_start_offset,
-            local_log_start_offset=state.local_log_start_offset,
+            local_log_start_offset=_first_local_offset(folder, state.local_log_start_offset),
             highest_remote_offset=state.highest_remote_offset,
             log_end_offset=state.log_end_offset,
             copy_lag_bytes=state.copy_lag_bytes,
@@ -112,6 +112,11 @@ class TierWatch:
             remote_bytes=size,
             remote_objects=objects,
         )
+
+
+def _first_local_offset(folder: Path, reported: int) -> int:
+    """By the files; what the manager last heard may be some seconds old."""
+    return max(reported, min((int(file.stem) for file in folder.glob("*.log")), default=0))
 
 
 def _log_bytes(folder: Path) -> int:
