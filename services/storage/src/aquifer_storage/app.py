@@ -17,10 +17,9 @@ from aquifer_storage.adapters.filesystem import FilesystemObjectStore
 from aquifer_storage.adapters.limits_file import LimitsFile
 from aquifer_storage.adapters.s3 import S3ObjectStore
 from aquifer_storage.adapters.s3_client import S3Options
-from aquifer_storage.domain.leftover_sweeper import LeftoverSweeper
 from aquifer_storage.domain.object_key import ObjectKeys
 from aquifer_storage.domain.options import StorageOptions, TopicOptions
-from aquifer_storage.domain.ports import KeyRing, ObjectStore
+from aquifer_storage.domain.ports import KeyRing
 from aquifer_storage.domain.remote_storage import RemoteStorage
 from aquifer_storage.domain.store_check import StoreCheck
 from aquifer_storage.domain.store_checks import STORE_CHECKS
@@ -72,7 +71,6 @@ async def running_server(settings: StorageSettings) -> AsyncIterator[GrpcServer]
             ),
         )
         await stack.enter_async_context(upload_sweeping(settings, objects))
-        await stack.enter_async_context(leftover_sweeping(settings, objects))
         yield await stack.enter_async_context(server)
 
 
@@ -93,23 +91,6 @@ def upload_sweeping(settings: StorageSettings, uploads: StaleUploads) -> Supervi
         sweeper.sweep,
         interval_s=copying.sweep_interval_s,
         run_deadline_s=copying.sweep_interval_s,
-    )
-
-
-def leftover_sweeping(settings: StorageSettings, objects: ObjectStore) -> SupervisedLoop:
-    """What deletes objects of failed copies."""
-    copying = settings.copying
-    sweeper = LeftoverSweeper(
-        objects,
-        ObjectKeys(settings.key_prefix),
-        older_than_s=copying.sweep_objects_after_s,
-        clock=SystemClock(),
-    )
-    return SupervisedLoop(
-        "leftover sweeper",
-        sweeper.sweep,
-        interval_s=copying.sweep_objects_interval_s,
-        run_deadline_s=copying.sweep_objects_interval_s,
     )
 
 

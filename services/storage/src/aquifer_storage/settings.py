@@ -105,10 +105,6 @@ class CopySettings(Group):
     """Unfinished uploads of segments older than this are taken for those of crashed processes and deleted."""
     sweep_interval_s: PositiveFloat = 3600.0
     """Time between sweeps of unfinished uploads; the first comes at the start."""
-    sweep_objects_after_s: PositiveFloat = 24 * 3600.0
-    """Objects of segments without a manifest older than this are taken for those of failed copies and deleted."""
-    sweep_objects_interval_s: PositiveFloat = 24 * 3600.0
-    """Time between sweeps of such objects, which list the whole store; the first comes at the start."""
 
 
 class ReadSettings(Group):

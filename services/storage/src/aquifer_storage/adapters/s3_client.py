@@ -219,12 +219,6 @@ class S3Client(Minio):
         return int(parsedate_to_datetime(date).timestamp() * 1000) + 500
 
 
-def modified_ms(listed: Object) -> int:
-    """Time at which a listed object was written."""
-    assert listed.last_modified is not None, "S3 listings tell it of every object"
-    return int(listed.last_modified.timestamp() * 1000)
-
-
 def _credentials(options: S3Options) -> Provider:
     if options.credentials_file is not None:
         return FileCredentials(Path(options.credentials_file), options.profile)

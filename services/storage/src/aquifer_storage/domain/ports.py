@@ -41,8 +41,6 @@ class ObjectInfo:
 
     key: str
     size_bytes: int
-    modified_ms: int
-    """Time of its writing, by the store's clock."""
 
 
 class ObjectUpload(Protocol):
