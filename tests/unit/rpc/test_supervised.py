@@ -86,8 +86,11 @@ async def test_a_run_past_its_deadline_counts_as_failed() -> None:
     async def hang() -> None:
         await asyncio.Event().wait()
 
-    async with SupervisedLoop("t", hang, interval_s=0, run_deadline_s=0.01) as loop:
-        await eventually(lambda: loop.failures_in_a_row >= 1)
+    with structlog.testing.capture_logs() as logs:
+        async with SupervisedLoop("t", hang, interval_s=0, run_deadline_s=0.01) as loop:
+            await eventually(lambda: loop.failures_in_a_row >= 1)
+    assert logs[0]["error"].startswith("a run took over 0.01 s while in ")
+    assert logs[0]["exc_info"] is None
 
 
 async def test_the_age_of_the_last_success_grows_while_runs_fail() -> None:

@@ -10,11 +10,12 @@ from types import TracebackType
 from typing import Final, Self
 
 import structlog
-from aquifer_core.errors import AquiferError
+from aquifer_core.errors import AquiferError, DeadlineExceededError
 from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from aquifer_rpc import semconv
+from aquifer_rpc.where import innermost_frame
 
 logger = structlog.get_logger(__name__)
 
@@ -124,8 +125,9 @@ class SupervisedLoop:
 
     async def _run_once(self) -> float:
         """Runs the body and returns the pause that follows."""
+        deadline = asyncio.timeout(self._run_deadline_s)
         try:
-            async with asyncio.timeout(self._run_deadline_s):
+            async with deadline:
                 await self._body()
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
@@ -133,12 +135,18 @@ class SupervisedLoop:
                 raise
             return self._failed(error)
         except Exception as error:
-            return self._failed(error)
+            overdue = deadline.expired() and isinstance(error, TimeoutError)
+            return self._failed(self._overdue(error) if overdue else error)
         self._last_success_s = time.monotonic()
         if self.failures_in_a_row:
             logger.info("loop_recovered", loop=self.name, failures=self.failures_in_a_row)
         self.failures_in_a_row = 0
         return self._interval_s
+
+    def _overdue(self, error: Exception) -> DeadlineExceededError:
+        # The frames of the cancelled run are those of the cause.
+        where = innermost_frame(error.__cause__ or error)
+        return DeadlineExceededError(f"a run took over {self._run_deadline_s:g} s while in {where}")
 
     def _failed(self, error: BaseException) -> float:
         exponent = min(self.failures_in_a_row, 32)
