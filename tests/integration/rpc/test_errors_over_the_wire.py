@@ -93,13 +93,14 @@ async def test_a_source_that_fails_cancels_its_upload_and_keeps_its_own_error() 
     ended: list[str] = []
 
     async def copy(requests: Any, context: Any) -> Any:
+        # gRPC may end the requests of a cancelled call as if the client had finished them: only the handler's own end tells.
         try:
             async for _ in requests:
                 pass
+            await asyncio.Event().wait()
         except BaseException as error:
             ended.append(type(error).__name__)
             raise
-        ended.append("finished")
 
     async def broken() -> AsyncIterator[pb.CopyLogSegmentDataRequest]:
         yield pb.CopyLogSegmentDataRequest(finish=pb.CopyFinish())
