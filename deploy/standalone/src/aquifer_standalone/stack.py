@@ -1,13 +1,14 @@
-"""The whole suite on loopback: PostgreSQL, the S3 server, the three services and the broker nodes."""
+"""The whole suite on loopback: PostgreSQL, the S3 server, the services, the broker nodes, or Apache Kafka in their place."""
 
 import secrets
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from aquifer_standalone.kafka.cluster import KafkaCluster, KafkaSettings
 from aquifer_standalone.ports import LOOPBACK, LoopbackPort, fixed_ports, hold_ports
 from aquifer_standalone.postgres import EmbeddedPostgres
 from aquifer_standalone.readiness import grpc_serving, kafka_serving
@@ -36,7 +37,8 @@ class StackSettings:
 
     Attributes:
         data_dir: everything that is kept, logs included.
-        brokers: number of broker nodes; their ids count from 1.
+        brokers: number of broker nodes; their ids count from 1. With none the manager, which serves them, is left out.
+        kafka: an Apache Kafka cluster that uses the storage and the metadata service through the plugin.
         stable_ports: the ports of the README instead of free ones.
         otlp_endpoint: where traces and metrics go, as http://host:port; None: nowhere.
         fsync: False trades safety against power loss for speed.
@@ -46,6 +48,7 @@ class StackSettings:
 
     data_dir: Path
     brokers: int = 3
+    kafka: KafkaSettings | None = None
     stable_ports: bool = False
     otlp_endpoint: str | None = None
     fsync: bool = True
@@ -73,6 +76,7 @@ class Stack:
             bucket=BUCKET,
             ports=self._ports["s3"],
         )
+        self.kafka = self._kafka_cluster()
         self.supervisor = Supervisor(self._specs(), data_dir=self._root)
 
     async def __aenter__(self) -> Self:
@@ -93,7 +97,9 @@ class Stack:
 
     @property
     def bootstrap(self) -> str:
-        """`bootstrap.servers` for Kafka clients."""
+        """`bootstrap.servers` for Kafka clients: of the broker nodes, or of Apache Kafka when there are none."""
+        if self.kafka is not None and not self.settings.brokers:
+            return self.kafka.bootstrap
         return ",".join(self.address("broker", number) for number in range(self.settings.brokers))
 
     def log_dir(self, broker_id: int) -> Path:
@@ -101,15 +107,30 @@ class Stack:
         return self._root / f"broker-{broker_id}"
 
     def _specs(self) -> list[ProcessSpec]:
-        brokers = [self._broker_spec(number) for number in range(self.settings.brokers)]
-        return [
+        specs = [
             self.postgres.spec(),
             self.s3.spec(),
             self._service_spec("metadata", ("postgres",), self._metadata_environment()),
             self._service_spec("storage", ("s3",), self._storage_environment()),
-            self._service_spec("manager", ("metadata", "storage"), self._manager_environment()),
-            *brokers,
         ]
+        if self.settings.brokers:
+            needs = ("metadata", "storage")
+            specs.append(self._service_spec("manager", needs, self._manager_environment()))
+            specs += [self._broker_spec(number) for number in range(self.settings.brokers)]
+        if self.kafka is not None:
+            specs += self.kafka.specs(depends_on=("metadata", "storage"))
+        return specs
+
+    def _kafka_cluster(self) -> KafkaCluster | None:
+        if self.settings.kafka is None:
+            return None
+        settings = replace(
+            self.settings.kafka,
+            storage=self.address("storage"),
+            metadata=self.address("metadata"),
+            otlp_endpoint=self.settings.otlp_endpoint,
+        )
+        return KafkaCluster(settings, self._root)
 
     def _service_spec(
         self, name: str, depends_on: tuple[str, ...], environment: Mapping[str, str]

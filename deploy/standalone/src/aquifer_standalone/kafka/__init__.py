@@ -1,0 +1,1 @@
+"""Apache Kafka from Maven jars, as supervised processes on loopback."""

@@ -1,0 +1,51 @@
+"""The command line tools of Apache Kafka, each run in a JVM of its own."""
+
+import asyncio
+from typing import Final
+
+from aquifer_core.errors import UnavailableError
+
+from aquifer_standalone.kafka.installation import KafkaInstallation
+
+_TAIL_BYTES: Final = 2_000
+_JVM: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+class KafkaTools:
+    """Runs the tools of a release against a cluster."""
+
+    def __init__(self, installation: KafkaInstallation, bootstrap: str) -> None:
+        self._installation = installation
+        self._bootstrap = bootstrap
+
+    async def run(self, main_class: str, *arguments: str, timeout_s: float = 120.0) -> bytes:
+        """Run a tool with `--bootstrap-server` and return what it wrote to standard output.
+
+        Raises:
+            UnavailableError: it failed; the text has the end of its error output.
+            TimeoutError: it did not end in time.
+        """
+        argv = self._installation.argv(
+            main_class,
+            *("--bootstrap-server", self._bootstrap, *arguments),
+            jvm=_JVM,
+            log_level="ERROR",
+        )
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=1 << 24,
+        )
+        try:
+            async with asyncio.timeout(timeout_s):
+                output, errors = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode != 0:
+            text = (errors or output).decode(errors="replace")[-_TAIL_BYTES:]
+            raise UnavailableError(f"{main_class} failed: {text}")
+        return output
