@@ -20,6 +20,7 @@ def scrubber(world: TaskWorld, grace_ms: int = 60_000) -> ScrubTask:
     return ScrubTask(
         world.storage,
         world.metadata,
+        world.healing,
         clock=world.clock,
         telemetry=NoTelemetry(),
         grace_ms=grace_ms,
@@ -88,7 +89,9 @@ async def test_a_segment_deleted_during_the_scrub_is_no_finding(world: TaskWorld
 
     storage = Racing()
     await put(Segment(tip=TIP, batches=[batch(300)]), storage, world.metadata)
-    scrub = ScrubTask(storage, world.metadata, clock=world.clock, telemetry=NoTelemetry())
+    scrub = ScrubTask(
+        storage, world.metadata, world.healing, clock=world.clock, telemetry=NoTelemetry()
+    )
     assert (await scrub.run(KEY)).actions == ()
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from aquifer_core.errors import AquiferError
 
-from aquifer_admin.commands import metadata, partitions, segments, status, store, topics
+from aquifer_admin.commands import metadata, partitions, scrub, segments, status, store, topics
 
 app = typer.Typer(
     name="aquifer",
@@ -22,6 +22,7 @@ app.add_typer(partitions.app, name="partitions")
 app.add_typer(store.app, name="store")
 app.add_typer(metadata.app, name="metadata")
 status.add_to(app)
+scrub.add_to(app)
 
 
 def _print_version(wanted: bool) -> None:

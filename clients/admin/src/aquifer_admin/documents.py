@@ -171,7 +171,14 @@ def task_state(task: manager_pb2.TaskState) -> Document:
 
 def task_action(action: manager_pb2.TaskAction) -> Document:
     """Something a run did, or would do."""
-    return {"action": action.action, "reason": action.reason, **segment(action.segment)}
+    return {
+        "action": action.action,
+        "reason": action.reason,
+        "remedy": action.remedy or None,
+        "healed": action.healed,
+        "detail": action.detail or None,
+        **segment(action.segment),
+    }
 
 
 def task_name(task_type: int) -> str:

@@ -40,6 +40,7 @@ from aquifer_manager.domain.reader_pool import ReaderPool
 from aquifer_manager.domain.registry import Registry
 from aquifer_manager.domain.remote_log_manager import ManagerParts, RemoteLogManager
 from aquifer_manager.domain.scheduler import Scheduler
+from aquifer_manager.domain.scrub_healing import ScrubHealing
 from aquifer_manager.domain.scrub_task import ScrubTask
 from aquifer_manager.domain.segment_copy import SegmentCopy
 from aquifer_manager.domain.segment_deletion import SegmentDeletion
@@ -258,16 +259,17 @@ def _parts(
     logs = LeaderLogs(registry, brokers, metadata)
     deletion = SegmentDeletion(storage, metadata, failures, clock=clock, telemetry=telemetry)
     copies = SegmentCopy(metadata, deletion, clock=clock, backoff=FETCH_BACKOFF)
+    copy_quota = ByteQuota(
+        settings.copy_max_bytes_per_second,
+        reason=ErrorReason.COPY_QUOTA,
+        clock=clock,
+        window_s=settings.quota_window_seconds,
+    )
     copy = CopyTask(
         registry,
         logs,
         copies,
-        ByteQuota(
-            settings.copy_max_bytes_per_second,
-            reason=ErrorReason.COPY_QUOTA,
-            clock=clock,
-            window_s=settings.quota_window_seconds,
-        ),
+        copy_quota,
         clock=clock,
         telemetry=telemetry,
         segments_per_run=settings.copy_segments_per_run,
@@ -311,7 +313,23 @@ def _parts(
         brokers=brokers,
         deletions=PartitionDeletions(metadata, scheduler.add, clock=clock),
         expiration=expiration,
-        scrub=ScrubTask(storage, metadata, clock=clock, telemetry=telemetry),
+        scrub=ScrubTask(
+            storage,
+            metadata,
+            ScrubHealing(
+                registry,
+                logs,
+                storage,
+                metadata,
+                copies=copies,
+                deletion=deletion,
+                quota=copy_quota,
+                clock=clock,
+            ),
+            clock=clock,
+            telemetry=telemetry,
+            grace_ms=settings.scrub_grace_ms,
+        ),
         observer=LogObserver(registry, brokers, clock=clock),
         clock=clock,
     )

@@ -69,6 +69,8 @@ class ManagerSettings(ServiceSettings):
     """An upload without progress for this long is given up."""
     copy_abandoned_after_ms: int = Field(default=3_600_000, ge=1)
     """Age at which a copy begun and never finished is garbage; above the longest upload."""
+    scrub_grace_ms: int = Field(default=600_000, ge=0)
+    """Stored segments younger than this are not called extra by a scrub."""
 
     reader_threads: int = Field(default=10, ge=1, le=1000)
     """`remote.log.reader.threads`: remote reads at once."""

@@ -206,10 +206,10 @@ async def _read_listing(peer: Peer, topic: str) -> list[Document]:
         ]
 
 
-async def _find_manager(
+async def managers_of(
     session: Session, where: partition_pb2.TopicIdPartition
-) -> tuple[Peer, manager_pb2.PartitionState]:
-    """The manager that works for the partition's leader, else one that knows the partition."""
+) -> list[tuple[Peer, manager_pb2.PartitionState]]:
+    """The managers that know a partition, the one that works for its leader first."""
     known: list[tuple[Peer, manager_pb2.PartitionState]] = []
     request = manager_pb2.DescribePartitionRequest(topic_id_partition=where)
     for peer in session.replicas(Role.MANAGER):
@@ -219,6 +219,14 @@ async def _find_manager(
         except RemoteResourceNotFoundError:
             continue
         known.append((peer, answer.partition))
+    return sorted(known, key=lambda each: (each[1].leader_epoch, each[1].leader), reverse=True)
+
+
+async def _find_manager(
+    session: Session, where: partition_pb2.TopicIdPartition
+) -> tuple[Peer, manager_pb2.PartitionState]:
+    """The manager that works for the partition's leader, else one that knows the partition."""
+    known = await managers_of(session, where)
     if not known:
         raise RemoteResourceNotFoundError(
             f"no manager works for {where.topic}-{where.partition}; is the topic tiered,"
@@ -226,7 +234,7 @@ async def _find_manager(
             reason=ErrorReason.PARTITION_NOT_FOUND,
             metadata={"topicIdPartition": f"{where.topic_id}:{where.topic}-{where.partition}"},
         )
-    return max(known, key=lambda each: (each[1].leader_epoch, each[1].leader))
+    return known[0]
 
 
 async def _switch(session: Session, topic: str, partition: int | None, *, paused: bool) -> Report:

@@ -131,6 +131,12 @@ class RemoteLogManager:
         """The log start was raised: cleaning is due at once, and this does not wait for it (SR-25)."""
         self._scheduler.due_now([TaskKey(tip, TaskType.EXPIRATION)])
 
+    async def scrub(
+        self, tip: TopicIdPartition, *, deep: bool = True, heal: bool = False
+    ) -> TaskOutcome:
+        """Compares metadata, listing and content of any partition, also of a deleted one. See `ScrubTask.run`."""
+        return await self._scrub.run(TaskKey(tip, TaskType.SCRUB), deep=deep, heal=heal)
+
     async def run_task(
         self, tip: TopicIdPartition, kind: TaskType, *, dry_run: bool
     ) -> TaskOutcome:
@@ -138,12 +144,10 @@ class RemoteLogManager:
 
         Raises:
             RemoteResourceNotFoundError: not registered here, or without such a task (PARTITION_NOT_FOUND).
-            InvalidRequestError: a dry run of something else than an expiration or a scrub.
+            InvalidRequestError: a dry run of something else than an expiration.
             AquiferError: what the run failed with.
         """
         self._registry.require(tip)
-        if kind is TaskType.SCRUB:
-            return await self._scrub.run(TaskKey(tip, kind), deep=not dry_run)
         if dry_run and kind is not TaskType.EXPIRATION:
             raise InvalidRequestError("only expirations and scrubs have a dry run")
         if dry_run:

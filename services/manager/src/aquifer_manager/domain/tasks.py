@@ -6,7 +6,7 @@ from enum import IntEnum, StrEnum
 from aquifer_core.ids import TopicIdPartition
 from aquifer_core.segment import RemoteLogSegmentMetadata
 
-__all__ = ["ActionKind", "TaskAction", "TaskKey", "TaskOutcome", "TaskState", "TaskType"]
+__all__ = ["ActionKind", "Remedy", "TaskAction", "TaskKey", "TaskOutcome", "TaskState", "TaskType"]
 
 
 class TaskType(IntEnum):
@@ -28,6 +28,14 @@ class TaskKey:
     broker_id: int = -1
 
 
+class Remedy(StrEnum):
+    """What healing does, or would do, about a finding of a scrub."""
+
+    NONE = ""
+    REMOVE = "remove"
+    COPY_AGAIN = "copy_again"
+
+
 class ActionKind(StrEnum):
     """What a run did with a segment, or would do."""
 
@@ -40,11 +48,20 @@ class ActionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskAction:
-    """Something a run did; `reason` is a stable code."""
+    """Something a run did, or a scrub found; `reason` is a stable code.
+
+    Attributes:
+        remedy: what heals a finding; none when nothing can be done by itself.
+        healed: it was done.
+        detail: for people, why there is no remedy or why it failed.
+    """
 
     segment: RemoteLogSegmentMetadata
     action: ActionKind
     reason: str
+    remedy: Remedy = Remedy.NONE
+    healed: bool = False
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from aquifer_manager.domain.fetch import FetchService
 from aquifer_manager.domain.fetch_plan import FetchPlan
 from aquifer_manager.domain.offset_for_timestamp import OffsetForTimestamp
 from aquifer_manager.domain.remote_log_manager import RemoteLogManager
+from aquifer_manager.domain.tasks import TaskType
 from aquifer_manager.servicer import messages
 
 __all__ = ["RemoteLogManagerServicer"]
@@ -174,11 +175,12 @@ class RemoteLogManagerServicer(pb_grpc.RemoteLogManagerServiceServicer):
     async def RunTask(self, request: pb.RunTaskRequest, context: Context) -> pb.RunTaskResponse:
         """See the contract."""
         del context
-        outcome = await self._manager.run_task(
-            messages.tip_of(request),
-            messages.task_type_from_pb(request.type),
-            dry_run=request.dry_run,
-        )
+        tip, kind = messages.tip_of(request), messages.task_type_from_pb(request.type)
+        if kind is TaskType.SCRUB:
+            deep, heal = messages.scrub_options_from_pb(request)
+            outcome = await self._manager.scrub(tip, deep=deep, heal=heal)
+        else:
+            outcome = await self._manager.run_task(tip, kind, dry_run=request.dry_run)
         return pb.RunTaskResponse(
             actions=[messages.action_to_pb(action) for action in outcome.actions]
         )

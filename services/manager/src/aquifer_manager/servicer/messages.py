@@ -25,6 +25,7 @@ __all__ = [
     "fetch_request_from_pb",
     "found_offset_to_pb",
     "role_from_pb",
+    "scrub_options_from_pb",
     "task_type_from_pb",
     "timestamp_query_from_pb",
     "tip_of",
@@ -168,12 +169,26 @@ def task_type_from_pb(number: int) -> TaskType:
         ) from error
 
 
+def scrub_options_from_pb(request: pb.RunTaskRequest) -> tuple[bool, bool]:
+    """Whether a scrub reads every byte, and whether it heals.
+
+    Raises:
+        InvalidRequestError: healing together with a dry run.
+    """
+    if request.heal and request.dry_run:
+        raise InvalidRequestError("heal changes something, dry_run does not; ask for one of them")
+    return not (request.dry_run or request.shallow), request.heal
+
+
 def action_to_pb(action: TaskAction) -> pb.TaskAction:
     """Something that a run did to its message."""
     return pb.TaskAction(
         segment=convert.segment_metadata_to_pb(action.segment),
         action=action.action.value,
         reason=action.reason,
+        remedy=action.remedy.value,
+        healed=action.healed,
+        detail=action.detail,
     )
 
 
@@ -221,4 +236,8 @@ def _task_to_pb(task: TaskState) -> pb.TaskState:
 
 
 def _aborted_to_pb(entry: AbortedTransaction) -> common.AbortedTransaction:
-    return common.AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset)
+    return common.AbortedTransaction(
+        producer_id=entry.producer_id,
+        first_offset=entry.first_offset,
+        last_offset=entry.last_offset,
+    )

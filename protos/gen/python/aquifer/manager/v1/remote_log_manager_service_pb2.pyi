@@ -997,10 +997,16 @@ class RunTaskRequest(_message.Message):
     TOPIC_ID_PARTITION_FIELD_NUMBER: _builtins.int
     TYPE_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
+    HEAL_FIELD_NUMBER: _builtins.int
+    SHALLOW_FIELD_NUMBER: _builtins.int
     type: Global___TaskType.ValueType
     """Which task."""
     dry_run: _builtins.bool
-    """Say what would be done, change nothing; for expirations and scrubs."""
+    """Say what would be done, change nothing; for expirations. A scrub then looks at existence only."""
+    heal: _builtins.bool
+    """For scrubs: remove proven orphans, and copy missing segments again while a broker has them locally."""
+    shallow: _builtins.bool
+    """For scrubs: look at existence only, read no data."""
     @_builtins.property
     def topic_id_partition(self) -> _partition_pb2.TopicIdPartition:
         """Partition."""
@@ -1011,10 +1017,12 @@ class RunTaskRequest(_message.Message):
         topic_id_partition: _partition_pb2.TopicIdPartition | None = ...,
         type: Global___TaskType.ValueType = ...,
         dry_run: _builtins.bool = ...,
+        heal: _builtins.bool = ...,
+        shallow: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "topic_id_partition", b"topic_id_partition", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "heal", b"heal", "shallow", b"shallow", "topic_id_partition", b"topic_id_partition", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1029,10 +1037,22 @@ class TaskAction(_message.Message):
     SEGMENT_FIELD_NUMBER: _builtins.int
     ACTION_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    REMEDY_FIELD_NUMBER: _builtins.int
+    HEALED_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
     action: _builtins.str
     """What: `copied`, `deleted`, `missing`, `extra`, `corrupt`."""
     reason: _builtins.str
-    """Why: a stable reason code."""
+    """Why: a stable reason code. Of a scrub: NOT_IN_STORE (missing); CHECKSUM_MISMATCH and the part (corrupt); extra are
+    DELETED_IN_METADATA, PARTITION_DELETED, NOT_IN_METADATA (proven orphans), MAY_BE_THE_ONLY_COPY and PARTITION_UNKNOWN (never
+    removed).
+    """
+    remedy: _builtins.str
+    """What heals a finding of a scrub: `remove`, `copy_again`; empty: nothing can be done by itself."""
+    healed: _builtins.bool
+    """The finding was healed."""
+    detail: _builtins.str
+    """For people: why there is no remedy, or why it did not succeed."""
     @_builtins.property
     def segment(self) -> _segment_pb2.RemoteLogSegmentMetadata:
         """Segment."""
@@ -1043,10 +1063,13 @@ class TaskAction(_message.Message):
         segment: _segment_pb2.RemoteLogSegmentMetadata | None = ...,
         action: _builtins.str = ...,
         reason: _builtins.str = ...,
+        remedy: _builtins.str = ...,
+        healed: _builtins.bool = ...,
+        detail: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["segment", b"segment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "reason", b"reason", "segment", b"segment"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "detail", b"detail", "healed", b"healed", "reason", b"reason", "remedy", b"remedy", "segment", b"segment"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -251,6 +251,7 @@ class RemoteLogManagerServiceServicer:
 
     def RunTask(self, request, context):
         """Runs a task of a partition now and answers when the run has ended. With `dry_run` an expiration only says what would go.
+        A scrub changes nothing unless `heal` is set, and takes partitions that are not registered, deleted ones too.
 
         Errors:
         * `NOT_FOUND` (PARTITION_NOT_FOUND): not registered with this manager.

@@ -115,6 +115,7 @@ class RemoteLogManagerServiceStub:
     """
     RunTask: _grpc.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.RunTaskRequest, _remote_log_manager_service_pb2.RunTaskResponse]
     """Runs a task of a partition now and answers when the run has ended. With `dry_run` an expiration only says what would go.
+    A scrub changes nothing unless `heal` is set, and takes partitions that are not registered, deleted ones too.
 
     Errors:
     * `NOT_FOUND` (PARTITION_NOT_FOUND): not registered with this manager.
@@ -218,6 +219,7 @@ class RemoteLogManagerServiceAsyncStub(RemoteLogManagerServiceStub):
     """
     RunTask: _aio.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.RunTaskRequest, _remote_log_manager_service_pb2.RunTaskResponse]  # type: ignore[assignment]
     """Runs a task of a partition now and answers when the run has ended. With `dry_run` an expiration only says what would go.
+    A scrub changes nothing unless `heal` is set, and takes partitions that are not registered, deleted ones too.
 
     Errors:
     * `NOT_FOUND` (PARTITION_NOT_FOUND): not registered with this manager.
@@ -396,6 +398,7 @@ class RemoteLogManagerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_remote_log_manager_service_pb2.RunTaskResponse, _abc.Awaitable[_remote_log_manager_service_pb2.RunTaskResponse]]:
         """Runs a task of a partition now and answers when the run has ended. With `dry_run` an expiration only says what would go.
+        A scrub changes nothing unless `heal` is set, and takes partitions that are not registered, deleted ones too.
 
         Errors:
         * `NOT_FOUND` (PARTITION_NOT_FOUND): not registered with this manager.

@@ -1,0 +1,97 @@
+"""`aquifer scrub`: what metadata, the bucket and its bytes say of the same segments, and healing what can be healed."""
+
+from typing import Annotated
+
+import typer
+from aquifer.common.v1 import partition_pb2
+from aquifer.manager.v1 import remote_log_manager_service_pb2 as manager_pb2
+from aquifer.manager.v1.remote_log_manager_service_pb2_grpc import RemoteLogManagerServiceStub
+
+from aquifer_admin import documents
+from aquifer_admin.cluster import find_topic, partitions_of
+from aquifer_admin.command import command
+from aquifer_admin.commands.partitions import managers_of
+from aquifer_admin.connection import Role, Session
+from aquifer_admin.documents import Document
+from aquifer_admin.render import Column, Report, as_bytes, table
+from aquifer_admin.segment_lookup import deleted_partition
+
+_FINDING = (
+    Column(key="partition", header="PARTITION", justify="right"),
+    Column(key="action", header="FINDING", bad=bool),
+    Column(key="reason", header="REASON"),
+    Column(key="segment_id", header="SEGMENT ID"),
+    Column(key="start_offset", header="START", justify="right"),
+    Column(key="end_offset", header="END", justify="right"),
+    Column(key="size_bytes", header="SIZE", show=as_bytes, justify="right"),
+    Column(key="remedy", header="REMEDY"),
+    Column(key="healed", header="HEALED"),
+    Column(key="detail", header="DETAIL", wraps=True),
+)
+_RUN_TIMEOUT_S = 600.0
+
+
+def add_to(app: typer.Typer) -> None:
+    """Registers the command."""
+    command(app, "scrub")(scrub)
+
+
+async def scrub(
+    session: Session,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
+    partition: Annotated[
+        int | None, typer.Argument(metavar="[PARTITION]", min=0, help="Left out: all of them.")
+    ] = None,
+    *,
+    heal: Annotated[
+        bool,
+        typer.Option(
+            "--heal", help="Remove proven orphans; copy missing segments again from a broker."
+        ),
+    ] = False,
+    shallow: Annotated[
+        bool, typer.Option("--shallow", help="Look at existence only, read no data.")
+    ] = False,
+    topic_id: Annotated[
+        str | None, typer.Option(help="Of a topic that was deleted; with PARTITION.")
+    ] = None,
+    run_timeout: Annotated[
+        float, typer.Option(min=1, metavar="SECONDS", help="How long one partition may take.")
+    ] = _RUN_TIMEOUT_S,
+) -> Report:
+    """Find segments that are missing, extra or corrupt; change nothing without --heal. Exit code 1 when something is left."""
+    if topic_id is None:
+        found = await find_topic(session.peer(Role.METADATA), topic)
+        partitions = partitions_of(found, partition)
+    else:
+        partitions = [deleted_partition(topic, topic_id, partition)]
+    rows = [
+        row
+        for where in partitions
+        for row in await _scrub(session, where, heal=heal, shallow=shallow, timeout_s=run_timeout)
+    ]
+    left = [row for row in rows if not row["healed"]]
+    document = {"topic": topic, "heal": heal, "ok": not left, "findings": rows}
+    title = f"Findings in {topic}"
+    return Report(document=document, body=table(title, _FINDING, rows), exit_code=int(bool(left)))
+
+
+async def _scrub(
+    session: Session,
+    where: partition_pb2.TopicIdPartition,
+    *,
+    heal: bool,
+    shallow: bool,
+    timeout_s: float,
+) -> list[Document]:
+    """Scrubs one partition at the manager of its leader, or at any when none has it."""
+    known = await managers_of(session, where)
+    peer = known[0][0] if known else session.replicas(Role.MANAGER)[0]
+    stub = RemoteLogManagerServiceStub(peer.channel)
+    request = manager_pb2.RunTaskRequest(
+        topic_id_partition=where, type=manager_pb2.TASK_TYPE_SCRUB, heal=heal, shallow=shallow
+    )
+    answer = await peer.ask(stub.RunTask, request, timeout_s=timeout_s)
+    return [
+        {"partition": where.partition, **documents.task_action(each)} for each in answer.actions
+    ]
