@@ -136,6 +136,31 @@ async def test_aborted_transactions_are_found_in_remote_and_local_segments(
     assert plain.aborted_transactions is None
 
 
+async def test_a_part_of_a_large_read_names_no_transaction_that_ended_before_it(
+    tiered: TieredBroker,
+) -> None:
+    """A consumer would skip what the same producer committed next (K-3.8)."""
+    hosted = await tiered.create()
+    log = hosted.log
+    for sequence, commit in enumerate((False, True, False, True)):
+        batch = client_batch(producer_id=1, epoch=0, sequence=sequence, transactional=True)
+        await log.append(batch, leader_epoch=0)
+        marker = end_marker(1, 0, commit=commit)
+        await log.append(marker, leader_epoch=0, origin=AppendOrigin.COORDINATOR)
+    await log.roll_active()
+    await tiered.copied(hosted, 2)
+
+    named = []
+    for offset in range(8):
+        read = await tiered.tiering.remote_log.read(
+            _request(hosted, offset, max_bytes=1, isolation=FetchIsolation.TXN_COMMITTED)
+        )
+        assert read.aborted_transactions is not None
+        named.append([each.first_offset for each in read.aborted_transactions])
+
+    assert named == [[0], [0], [], [], [4], [4], [], []]
+
+
 async def test_offsets_are_found_by_time_in_remote_storage_first(tiered: TieredBroker) -> None:
     """SR-26"""
     hosted = await tiered.create()

@@ -1,51 +1,66 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 
+import builders
 import pytest
 from aquifer_broker.tiering.fetch_paths import FetchedRecords
 from aquifer_broker.tiering.manager_client import FetchPlan, RemoteFetch
-from aquifer_broker.tiering.remote_reads import RemoteReads
+from aquifer_broker.tiering.remote_reads import ReadRecords, RemoteReads
 from aquifer_core.errors import (
     DeadlineExceededError,
     ErrorReason,
     QuotaExceededError,
     RemoteStorageUnavailableError,
 )
+from aquifer_core.formats.record_batch import iter_batches
 from aquifer_core.segment import IsolationLevel
 from fixtures.polling import eventually
 from fixtures.tiered_broker import partition_of
 
 _PLAN = FetchPlan(segment=None, fetch_offset=0, max_bytes=100, aborted=())
+_BATCH = builders.record_batch(0, 1, 32)
+_REMOTE_END = 1_000
+_EPOCH_AT = 500
 
 
 class _Path:
-    """A path whose reads end when the test says so."""
+    """A path over batches of one record; its reads end when the test says so."""
 
     def __init__(self) -> None:
         self.started: list[int] = []
+        self.requests: list[RemoteFetch] = []
         self.go = asyncio.Event()
         self.error: Exception | None = None
-        self.size_bytes = 60
 
     async def fetch(self, request: RemoteFetch, deadline_s: float) -> FetchedRecords:
         del deadline_s
         self.started.append(request.fetch_offset)
+        self.requests.append(request)
         await self.go.wait()
         if self.error is not None:
             raise self.error
-        return FetchedRecords(plan=_PLAN, pieces=[b"x" * self.size_bytes])
+        count = max(request.max_bytes // len(_BATCH), 1)
+        last = min(request.fetch_offset + count, _REMOTE_END)
+        batches = (builders.record_batch(at, 1, 32) for at in range(request.fetch_offset, last))
+        return FetchedRecords(plan=_PLAN, pieces=[b"".join(batches)])
 
 
-def _fetch(offset: int, max_bytes: int = 100) -> RemoteFetch:
+def _fetch(offset: int, max_bytes: int = len(_BATCH)) -> RemoteFetch:
     return RemoteFetch(
         topic_id_partition=partition_of("events"),
-        leader_epoch=0,
+        leader_epoch=0 if offset < _EPOCH_AT else 3,
         fetch_offset=offset,
         max_bytes=max_bytes,
         min_one_batch=True,
         isolation=IsolationLevel.READ_UNCOMMITTED,
-        lineage=((0, 0),),
+        lineage=((0, 0), (3, _EPOCH_AT)),
+        local_log_start_offset=_REMOTE_END,
     )
+
+
+def _offsets(read: ReadRecords) -> list[int]:
+    return [batch.base_offset for batch in iter_batches(b"".join(read.part.pieces))]
 
 
 Make = Callable[..., RemoteReads]
@@ -61,7 +76,7 @@ async def make(path: _Path) -> AsyncIterator[Make]:
     made: list[RemoteReads] = []
 
     def build(**changes: float) -> RemoteReads:
-        values = {"max_reads": 10, "budget_bytes": 10_000, "deadline_s": 30.0, **changes}
+        values = {"max_reads": 10, "budget_bytes": 100 * len(_BATCH), "deadline_s": 30.0, **changes}
         made.append(RemoteReads(path, **values))  # type: ignore[arg-type]
         return made[-1]
 
@@ -70,7 +85,7 @@ async def make(path: _Path) -> AsyncIterator[Make]:
         await reads.close()
 
 
-async def _give_up(reading: Awaitable[FetchedRecords]) -> None:
+async def _give_up(reading: Awaitable[ReadRecords]) -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await reading
@@ -87,7 +102,7 @@ async def test_a_read_that_its_caller_gave_up_serves_the_next_caller(
 
     records = await reads.read(_fetch(5))
 
-    assert records.size_bytes == 60
+    assert _offsets(records) == [5]
     assert path.started == [5]
     await reads.read(_fetch(5))
     assert path.started == [5, 5]
@@ -102,7 +117,7 @@ async def test_equal_reads_share_one(path: _Path, make: Make) -> None:
         path.go.set()
 
     assert sorted(path.started) == [5, 6]
-    assert {task.result().size_bytes for task in tasks} == {60}
+    assert [_offsets(task.result()) for task in tasks] == [[5]] * 3
 
 
 async def test_more_reads_than_allowed_are_refused_with_a_time_to_come_back(
@@ -123,7 +138,7 @@ async def test_more_reads_than_allowed_are_refused_with_a_time_to_come_back(
 async def test_bytes_under_way_are_bounded_and_kept_results_make_room(
     path: _Path, make: Make
 ) -> None:
-    reads = make(budget_bytes=250)
+    reads = make(budget_bytes=2 * len(_BATCH) + 1)
     await _give_up(reads.read(_fetch(1)))
     await _give_up(reads.read(_fetch(2)))
     with pytest.raises(QuotaExceededError):
@@ -132,12 +147,12 @@ async def test_bytes_under_way_are_bounded_and_kept_results_make_room(
     await eventually(lambda: reads.running == 0)
 
     for offset in (3, 4, 5):
-        assert (await reads.read(_fetch(offset))).size_bytes == 60
+        assert _offsets(await reads.read(_fetch(offset))) == [offset]
 
 
 async def test_a_single_read_may_exceed_the_budget(path: _Path, make: Make) -> None:
     path.go.set()
-    assert (await make(budget_bytes=10).read(_fetch(1))).size_bytes == 60
+    assert _offsets(await make(budget_bytes=10).read(_fetch(1))) == [1]
 
 
 async def test_a_failure_is_told_to_whoever_waits_and_never_kept(path: _Path, make: Make) -> None:
@@ -148,7 +163,7 @@ async def test_a_failure_is_told_to_whoever_waits_and_never_kept(path: _Path, ma
         await reads.read(_fetch(1))
 
     path.error = None
-    assert (await reads.read(_fetch(1))).size_bytes == 60
+    assert _offsets(await reads.read(_fetch(1))) == [1]
 
 
 async def test_a_failure_after_everybody_left_is_forgotten(path: _Path, make: Make) -> None:
@@ -159,7 +174,7 @@ async def test_a_failure_after_everybody_left_is_forgotten(path: _Path, make: Ma
     await eventually(lambda: reads.running == 0)
 
     path.error = None
-    assert (await reads.read(_fetch(1))).size_bytes == 60
+    assert _offsets(await reads.read(_fetch(1))) == [1]
 
 
 async def test_a_read_without_end_is_ended(path: _Path, make: Make) -> None:
@@ -175,3 +190,96 @@ async def test_closing_ends_reads_under_way(path: _Path, make: Make) -> None:
     assert reads.running == 0
     with pytest.raises(QuotaExceededError):
         await reads.read(_fetch(1))
+
+
+_SIZE = len(_BATCH)
+
+
+async def _read_on(reads: RemoteReads, path: _Path, until: int) -> None:
+    """Reads batch by batch, every time when the reads under way are done."""
+    for offset in range(until):
+        assert _offsets(await reads.read(_fetch(offset))) == [offset]
+        await eventually(lambda: reads.running == 0)
+
+
+async def test_a_reader_that_reads_on_is_read_ahead_of_in_growing_steps(
+    path: _Path, make: Make
+) -> None:
+    path.go.set()
+    await _read_on(make(read_ahead_bytes=16 * _SIZE), path, 60)
+
+    assert path.started[:4] == [0, 1, 5, 21]
+    assert [request.max_bytes // _SIZE for request in path.requests[:4]] == [1, 4, 16, 16]
+    assert len(path.requests) < 8
+
+
+async def test_without_reading_ahead_each_fetch_is_one_read(path: _Path, make: Make) -> None:
+    path.go.set()
+    await _read_on(make(), path, 10)
+
+    assert path.started == list(range(10))
+
+
+async def test_a_reader_that_jumps_is_read_what_it_asks_for(path: _Path, make: Make) -> None:
+    path.go.set()
+    reads = make(read_ahead_bytes=16 * _SIZE)
+    for offset in (0, 300, 20, 700):
+        await reads.read(_fetch(offset))
+        await eventually(lambda: reads.running == 0)
+
+    demanded = [r for r in path.requests if r.fetch_offset in (0, 300, 20, 700)]
+    assert [request.max_bytes for request in demanded] == [_SIZE] * 4
+
+
+async def test_reading_ahead_ends_with_what_is_remote_and_follows_the_lineage(
+    path: _Path, make: Make
+) -> None:
+    path.go.set()
+    reads = make(read_ahead_bytes=16 * _SIZE)
+    offset = 480
+    while offset < _REMOTE_END:
+        offset = (await reads.read(_fetch(offset))).part.end_offset
+        await eventually(lambda: reads.running == 0)
+
+    assert offset == _REMOTE_END
+    assert max(path.started) < _REMOTE_END
+    assert {r.leader_epoch for r in path.requests if r.fetch_offset < _EPOCH_AT} == {0}
+    assert {r.leader_epoch for r in path.requests if r.fetch_offset >= _EPOCH_AT} == {3}
+
+
+async def test_reading_ahead_takes_half_of_the_budget_at_most(path: _Path, make: Make) -> None:
+    path.go.set()
+    reads = make(read_ahead_bytes=16 * _SIZE, budget_bytes=6 * _SIZE)
+    await _read_on(reads, path, 30)
+
+    assert max(request.max_bytes for request in path.requests) == _SIZE
+
+
+async def test_a_failed_read_ahead_is_read_again_in_small(path: _Path, make: Make) -> None:
+    path.go.set()
+    reads = make(read_ahead_bytes=16 * _SIZE)
+    await reads.read(_fetch(0))
+    await eventually(lambda: reads.running == 0)
+    path.error = RemoteStorageUnavailableError("away")
+    for offset in range(1, 5):
+        await reads.read(_fetch(offset))
+        await eventually(lambda: reads.running == 0)
+    assert path.requests[-1] == replace(_fetch(5), max_bytes=16 * _SIZE)
+    path.error = None
+
+    assert _offsets(await reads.read(_fetch(5))) == [5]
+    assert _fetch(5) in path.requests
+
+
+async def test_what_was_read_is_of_no_use_once_the_local_log_begins_later(
+    path: _Path, make: Make
+) -> None:
+    """An abort marker may have become remote since."""
+    path.go.set()
+    reads = make(read_ahead_bytes=16 * _SIZE)
+    await _read_on(reads, path, 10)
+    before = len(path.requests)
+
+    await reads.read(replace(_fetch(10), local_log_start_offset=_REMOTE_END + 5))
+
+    assert path.requests[before].local_log_start_offset == _REMOTE_END + 5

@@ -237,6 +237,13 @@ _AQUIFER: Final = (
         validator=one_of("manager", "direct"),
     ),
     define(
+        "aquifer.remote.fetch.read.ahead.bytes",
+        _I,
+        8_388_608,
+        "Most bytes of a partition that are read at once, and ahead, for a consumer that reads on; 0: what it asks for.",
+        validator=at_least(0),
+    ),
+    define(
         "aquifer.response.max.bytes",
         _L,
         536_870_912,

@@ -71,7 +71,7 @@ class BrokerLogs:
     def describe(self, query: LogQuery) -> LogDescription | None:
         """State of a log; None when it is not hosted here, or cannot be served now."""
         hosted = self._hosted(query.topic_id_partition)
-        if hosted is None:
+        if hosted is None or hosted.log.lacks_leader_epochs:
             return None
         try:
             return _describe(hosted, query)

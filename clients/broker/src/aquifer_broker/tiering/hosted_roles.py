@@ -18,9 +18,9 @@ class HostedRoles:
         self._partitions = partitions
 
     def roles(self) -> Iterator[PartitionRole]:
-        """Every tiered partition, led or followed."""
+        """Every tiered partition, led or followed, whose lineage is known: without it remote segments look like another's."""
         for hosted in self._partitions.hosted():
-            if hosted.log.tiering_enabled:
+            if hosted.log.tiering_enabled and not hosted.log.lacks_leader_epochs:
                 yield self.role_of(hosted)
 
     def role_of(self, hosted: HostedPartition) -> PartitionRole:

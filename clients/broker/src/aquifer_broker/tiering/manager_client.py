@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aquifer.common.v1 import partition_pb2
 from aquifer.manager.v1 import remote_log_manager_service_pb2 as pb
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AbortedRange",
     "FetchPlan",
     "ManagerClient",
     "PartitionRole",
@@ -70,7 +71,9 @@ class Registration:
 class RemoteFetch:
     """A read of the cold part. `leader_epoch` is the lineage's for the offset, `lineage` the leader's epochs.
 
-    Reads begun with another local log start are not equal: what their aborted transactions lack may no longer be local.
+    Attributes:
+        local_log_start_offset: what is remote ends before it. What a read begun with another one lacks of aborted transactions may
+            no longer be local.
     """
 
     topic_id_partition: TopicIdPartition
@@ -80,7 +83,15 @@ class RemoteFetch:
     min_one_batch: bool
     isolation: IsolationLevel
     lineage: tuple[tuple[int, int], ...]
-    local_log_start_offset: int = 0
+    local_log_start_offset: int
+
+
+class AbortedRange(NamedTuple):
+    """An aborted transaction, from its first offset to that of its marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,14 +101,14 @@ class FetchPlan:
     Attributes:
         segment: None when no batch at or after the offset is remote.
         fetch_offset: Where to read the segment; differs from the request's after a hole.
-        aborted: (producer id, first offset) of aborted transactions that remote segments know of.
+        aborted: aborted transactions that remote segments know of.
         next_segment: what follows, near the segment's end.
     """
 
     segment: RemoteLogSegmentMetadata | None
     fetch_offset: int
     max_bytes: int
-    aborted: tuple[tuple[int, int], ...]
+    aborted: tuple[AbortedRange, ...]
     next_segment: RemoteLogSegmentMetadata | None = None
 
 
@@ -334,7 +345,14 @@ def _plan_from_pb(plan: pb.FetchPlan) -> FetchPlan:
         ),
         fetch_offset=plan.fetch_offset,
         max_bytes=plan.max_bytes,
-        aborted=tuple((each.producer_id, each.first_offset) for each in plan.aborted_transactions),
+        aborted=tuple(
+            AbortedRange(
+                producer_id=each.producer_id,
+                first_offset=each.first_offset,
+                last_offset=each.last_offset,
+            )
+            for each in plan.aborted_transactions
+        ),
         next_segment=(
             convert.segment_metadata_from_pb(plan.next_segment, "next_segment")
             if plan.HasField("next_segment")

@@ -7,7 +7,14 @@ __all__ = ["plugin_properties"]
 
 # Keys under the prefixes that are the broker's own.
 _OWN: Final = frozenset(
-    {"enable", "system.enable", "manager.class.name", "manager.class.path", "manager.impl.prefix"}
+    {
+        "enable",
+        "system.enable",
+        "manager.class.name",
+        "manager.class.path",
+        "manager.impl.prefix",
+        "custom.metadata.max.bytes",
+    }
 )
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Final
 
-from aquifer_core.formats.record_batch import iter_batches
 from aquifer_core.formats.transaction_index import AbortedTransaction
 from aquifer_core.segment import IsolationLevel
 
@@ -12,9 +11,8 @@ from aquifer_broker.log.log_values import FetchIsolation, TimestampAndOffset
 from aquifer_broker.log.partition_log import PartitionLog
 from aquifer_broker.protocol.codec import BufferChain
 from aquifer_broker.tiering.announcer import Announcer
-from aquifer_broker.tiering.fetch_paths import FetchedRecords
-from aquifer_broker.tiering.manager_client import ManagerClient, RemoteFetch
-from aquifer_broker.tiering.remote_reads import RemoteReads
+from aquifer_broker.tiering.manager_client import AbortedRange, ManagerClient, RemoteFetch
+from aquifer_broker.tiering.remote_reads import ReadRecords, RemoteReads
 
 __all__ = ["TieredRemoteLog"]
 
@@ -38,15 +36,15 @@ class TieredRemoteLog:
             OffsetOutOfRangeError, RemoteResourceNotFoundError: not there, or deleted meanwhile.
         """
         committed = request.isolation is FetchIsolation.TXN_COMMITTED
-        fetched = await (self._read_committed(request) if committed else self._read(request, 0))
-        if fetched.plan.segment is None:
+        read = await (self._read_committed(request) if committed else self._read(request))
+        if read.plan.segment is None:
             return await _read_behind_hole(request)
         return RemoteRead(
-            records=_chain(fetched.pieces),
-            aborted_transactions=_aborted(request, fetched) if committed else None,
+            records=_chain(read.part.pieces),
+            aborted_transactions=_aborted(request, read) if committed else None,
         )
 
-    async def _read_committed(self, request: RemoteReadRequest) -> FetchedRecords:
+    async def _read_committed(self, request: RemoteReadRequest) -> ReadRecords:
         """Reads so that no aborted transaction is known neither remotely nor locally.
 
         What is below the local log was remote before the read, and the search of the read finds it; what is in the local log is looked
@@ -54,13 +52,11 @@ class TieredRemoteLog:
         """
         while True:
             local_log_start_offset = request.log.local_log_start_offset
-            fetched = await self._read(request, local_log_start_offset)
+            read = await self._read(request)
             if request.log.local_log_start_offset == local_log_start_offset:
-                return fetched
+                return read
 
-    async def _read(
-        self, request: RemoteReadRequest, local_log_start_offset: int
-    ) -> FetchedRecords:
+    async def _read(self, request: RemoteReadRequest) -> ReadRecords:
         epochs = request.log.leader_epochs
         epoch = epochs.epoch_for_offset(request.fetch_offset)
         committed = request.isolation is FetchIsolation.TXN_COMMITTED
@@ -75,7 +71,7 @@ class TieredRemoteLog:
                     IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
                 ),
                 lineage=tuple(epochs.as_map().items()),
-                local_log_start_offset=local_log_start_offset,
+                local_log_start_offset=request.log.local_log_start_offset,
             )
         )
 
@@ -111,35 +107,31 @@ async def _read_behind_hole(request: RemoteReadRequest) -> RemoteRead:
     )
 
 
-def _aborted(
-    request: RemoteReadRequest, fetched: FetchedRecords
-) -> Sequence[AbortedTransaction] | None:
-    """What remote segments know, and what only the local segments after them know (K-3.8)."""
-    pairs = dict.fromkeys(fetched.plan.aborted)
-    end = _end_offset(fetched)
-    if end is not None:
-        local = request.log.aborted_transactions(request.fetch_offset, end)
-        pairs.update(dict.fromkeys((each.producer_id, each.first_offset) for each in local))
+def _aborted(request: RemoteReadRequest, read: ReadRecords) -> Sequence[AbortedTransaction]:
+    """What remote segments know, and what only the local segments after them know (K-3.8).
+
+    The read may be of more than this part. A transaction that ended before the part is left out: a consumer would take it for one
+    that is still under way, and skip what its producer wrote next.
+    """
+    start, end = request.fetch_offset, read.part.end_offset
+    if not read.part.size_bytes:
+        return []
+    local = request.log.aborted_transactions(start, end)
+    ranges = [AbortedRange(each.producer_id, each.first_offset, each.last_offset) for each in local]
+    known = dict.fromkeys(
+        each
+        for each in (*read.plan.aborted, *ranges)
+        if each.last_offset >= start and each.first_offset < end
+    )
     return [
         AbortedTransaction(
-            producer_id=producer_id,
-            first_offset=first_offset,
-            last_offset=-1,
+            producer_id=each.producer_id,
+            first_offset=each.first_offset,
+            last_offset=each.last_offset,
             last_stable_offset=-1,
         )
-        for producer_id, first_offset in pairs
+        for each in known
     ]
-
-
-def _end_offset(fetched: FetchedRecords) -> int | None:
-    """Offset behind the last batch; None without one."""
-    if not fetched.pieces:
-        return None
-    joined = fetched.pieces[0] if len(fetched.pieces) == 1 else b"".join(fetched.pieces)
-    end = None
-    for batch in iter_batches(joined):
-        end = batch.next_offset
-    return end
 
 
 def _chain(pieces: Sequence[bytes | memoryview]) -> bytes | memoryview | BufferChain:

@@ -2,124 +2,210 @@
 
 import asyncio
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import structlog
 from aquifer_core.errors import DeadlineExceededError, ErrorReason, QuotaExceededError
+from aquifer_core.leader_epoch import LeaderEpochCache, LeaderEpochEntry
 
-from aquifer_broker.tiering.fetch_paths import FetchedRecords, FetchPath
-from aquifer_broker.tiering.manager_client import RemoteFetch
+from aquifer_broker.tiering.fetch_paths import FetchPath
+from aquifer_broker.tiering.manager_client import FetchPlan, RemoteFetch
+from aquifer_broker.tiering.reader_pace import ReaderPace, ReaderPlace
+from aquifer_broker.tiering.record_run import RecordRun, RunPart
 
-__all__ = ["RemoteReads"]
+__all__ = ["ReadRecords", "RemoteReads"]
 
 logger = structlog.get_logger(__name__)
 
 _RETRY_AFTER_MS: Final = 100
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRecords:
+    """What a fetch gets: the plan of the read that it comes from, and its part of the batches."""
+
+    plan: FetchPlan
+    part: RunPart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Brought:
+    plan: FetchPlan
+    run: RecordRun
+    took_s: float
+
+
+@dataclass(slots=True, eq=False)
 class _Read:
-    task: asyncio.Task[FetchedRecords]
+    request: RemoteFetch
+    task: asyncio.Task[_Brought]
     reserved_bytes: int
     waiting: int = field(default=0)
 
+    def serves(self, request: RemoteFetch) -> bool:
+        """Whether what this brings, or has brought, begins with what is asked for."""
+        mine = self.request
+        if mine.fetch_offset != request.fetch_offset:
+            if not self.task.done() or request.fetch_offset < mine.fetch_offset:
+                return False
+            if request.fetch_offset >= self.task.result().run.end_offset:
+                return False
+        return (
+            mine.topic_id_partition == request.topic_id_partition
+            and mine.isolation == request.isolation
+            and mine.local_log_start_offset == request.local_log_start_offset
+            and mine.lineage == request.lineage
+            and (mine.min_one_batch or not request.min_one_batch)
+        )
+
 
 class RemoteReads:
-    """Reads under way and reads done whose asker had gone.
+    """Reads under way, reads done whose asker had gone, and what was read ahead.
 
     A consumer whose fetch expired asks for the same offset again; it then joins the read under way, or gets what that had
-    brought. So a store slower than `remote.fetch.max.wait.ms` delays consumers and does not starve them. Bytes that reads may
-    bring or have brought come from one budget; beyond it, and beyond `max_reads`, new reads are refused.
+    brought. So a store slower than `remote.fetch.max.wait.ms` delays consumers and does not starve them.
+
+    A consumer that reads on is read ahead of: one large read costs much less than the many small ones that its fetches ask for, and the
+    next one is begun while it takes what the last one brought. Bytes that reads may bring or have brought come from one budget, of which
+    reading ahead takes at most half; beyond it, and beyond `max_reads`, new reads are refused.
     """
 
     def __init__(
-        self, path: FetchPath, *, max_reads: int, budget_bytes: int, deadline_s: float
+        self,
+        path: FetchPath,
+        *,
+        max_reads: int,
+        budget_bytes: int,
+        deadline_s: float,
+        read_ahead_bytes: int = 0,
     ) -> None:
         self._path = path
         self._max_reads = max_reads
         self._budget_bytes = budget_bytes
         self._deadline_s = deadline_s
-        self._reads: OrderedDict[RemoteFetch, _Read] = OrderedDict()
+        self._pace = ReaderPace(read_ahead_bytes)
+        # In the order of being begun or done; a partition has few.
+        self._reads: OrderedDict[_Read, None] = OrderedDict()
         self._reserved_bytes = 0
         self._closed = False
 
     @property
     def running(self) -> int:
         """Reads not done yet."""
-        return sum(not read.task.done() for read in self._reads.values())
+        return sum(not read.task.done() for read in self._reads)
 
-    async def read(self, request: RemoteFetch) -> FetchedRecords:
-        """Reads, or joins an equal read. Cancelling the caller does not cancel the read.
+    async def read(self, request: RemoteFetch) -> ReadRecords:
+        """Reads, or joins a read that serves as well. Cancelling the caller does not cancel the read.
 
         Raises:
             QuotaExceededError: (READER_QUEUE_FULL) too many reads or bytes; also what the read raises.
         """
-        read = self._reads.get(request)
-        if read is None:
-            read = self._start(request)
+        read = self._serving(request) or self._start_demanded(request)
         read.waiting += 1
         try:
-            records = await asyncio.shield(read.task)
+            brought = await asyncio.shield(read.task)
         except BaseException:
             read.waiting -= 1
             if read.task.done():
-                self._forget(request, read)
+                self._forget(read)
             raise
         read.waiting -= 1
-        if not read.waiting:
-            self._forget(request, read)
-        return records
+        part = brought.run.part(
+            request.fetch_offset, request.max_bytes, min_one_batch=request.min_one_batch
+        )
+        if not read.waiting and (not part.size_bytes or part.end_offset >= brought.run.end_offset):
+            self._forget(read)
+        if part.size_bytes:
+            self._go_on(request, part, brought)
+        return ReadRecords(plan=brought.plan, part=part)
 
     async def close(self) -> None:
         """Cancels every read and waits for them."""
         self._closed = True
-        tasks = [read.task for read in self._reads.values()]
+        tasks = [read.task for read in self._reads]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._reads.clear()
         self._reserved_bytes = 0
 
-    def _start(self, request: RemoteFetch) -> _Read:
+    def _serving(self, request: RemoteFetch) -> _Read | None:
+        return next((read for read in self._reads if read.serves(request)), None)
+
+    def _start_demanded(self, request: RemoteFetch) -> _Read:
+        """Begins a read that somebody waits for, of as much as its reader is worth while there is plenty of room."""
+        window = self._pace.window_bytes(_place(request, request.fetch_offset))
+        if window > request.max_bytes and self._has_plenty(window):
+            return self._start(replace(request, max_bytes=window))
         self._make_room(request.max_bytes)
+        return self._start(request)
+
+    def _start(self, request: RemoteFetch) -> _Read:
         task = asyncio.create_task(
             self._fetch(request), name=f"remote read {request.topic_id_partition}"
         )
-        read = _Read(task, request.max_bytes)
-        self._reads[request] = read
+        read = _Read(request, task, request.max_bytes)
+        self._reads[read] = None
         self._reserved_bytes += read.reserved_bytes
-        task.add_done_callback(lambda _: self._done(request, read))
+        task.add_done_callback(lambda _: self._done(read))
         return read
 
-    async def _fetch(self, request: RemoteFetch) -> FetchedRecords:
+    async def _fetch(self, request: RemoteFetch) -> _Brought:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
         try:
             async with asyncio.timeout(self._deadline_s):
-                return await self._path.fetch(request, self._deadline_s)
+                fetched = await self._path.fetch(request, self._deadline_s)
         except TimeoutError as error:
             raise DeadlineExceededError(
                 f"remote read of {request.topic_id_partition} at {request.fetch_offset} took over {self._deadline_s:g} s"
             ) from error
+        run = RecordRun(request.fetch_offset, fetched.pieces)
+        return _Brought(plan=fetched.plan, run=run, took_s=loop.time() - began_s)
 
-    def _done(self, request: RemoteFetch, read: _Read) -> None:
+    def _go_on(self, request: RemoteFetch, part: RunPart, brought: _Brought) -> None:
+        """Notes where a reader will ask next, and reads ahead when it has taken half of what there is."""
+        place = _place(request, part.end_offset)
+        before = _place(request, request.fetch_offset)
+        self._pace.went_on(before, place, part.size_bytes, brought.took_s)
+        window = self._pace.window_bytes(place)
+        ahead = self._behind(request, brought.run.end_offset)
+        if not window or ahead is None:
+            return
+        left = brought.run.part(part.end_offset, window, min_one_batch=False).size_bytes
+        if 2 * left > window or not self._has_plenty(window) or self._serving(ahead) is not None:
+            return
+        self._start(replace(ahead, max_bytes=window))
+
+    def _behind(self, request: RemoteFetch, offset: int) -> RemoteFetch | None:
+        """The read that goes on behind one; None where the remote log ends."""
+        epochs = LeaderEpochCache([LeaderEpochEntry(*entry) for entry in request.lineage])
+        epoch = epochs.epoch_for_offset(offset)
+        if offset >= request.local_log_start_offset or epoch is None:
+            return None
+        return replace(request, leader_epoch=epoch, fetch_offset=offset, min_one_batch=True)
+
+    def _done(self, read: _Read) -> None:
         """Settles the budget; a failure that nobody waited for is logged and forgotten."""
-        if self._closed or self._reads.get(request) is not read:
+        if self._closed or read not in self._reads:
             return
         error = None if read.task.cancelled() else read.task.exception()
         if read.task.cancelled() or error is not None:
+            self._pace.failed(_place(read.request, read.request.fetch_offset))
             if not read.waiting:
                 logger.warning(
                     "abandoned_remote_read_failed",
-                    partition=str(request.topic_id_partition),
-                    fetch_offset=request.fetch_offset,
+                    partition=str(read.request.topic_id_partition),
+                    fetch_offset=read.request.fetch_offset,
                     error=str(error),
                 )
-            self._forget(request, read)
+            self._forget(read)
             return
-        size_bytes = read.task.result().size_bytes
+        size_bytes = read.task.result().run.size_bytes
         self._reserved_bytes += size_bytes - read.reserved_bytes
         read.reserved_bytes = size_bytes
-        self._reads.move_to_end(request)
+        self._reads.move_to_end(read)
 
     def _make_room(self, wanted_bytes: int) -> None:
         """Drops kept results, oldest first, until a read of this size fits.
@@ -127,10 +213,9 @@ class RemoteReads:
         Raises:
             QuotaExceededError: reads under way leave no room.
         """
-        kept = [each for each, read in self._reads.items() if read.task.done() and not read.waiting]
+        kept = [read for read in self._reads if read.task.done() and not read.waiting]
         while kept and self._is_full(wanted_bytes):
-            oldest = kept.pop(0)
-            self._forget(oldest, self._reads[oldest])
+            self._forget(kept.pop(0))
         if self._is_full(wanted_bytes) or self._closed:
             raise QuotaExceededError(
                 f"{len(self._reads)} remote reads with {self._reserved_bytes} bytes are under way",
@@ -146,7 +231,19 @@ class RemoteReads:
             or self._reserved_bytes + wanted_bytes > self._budget_bytes
         )
 
-    def _forget(self, request: RemoteFetch, read: _Read) -> None:
-        if self._reads.get(request) is read:
-            del self._reads[request]
+    def _has_plenty(self, wanted_bytes: int) -> bool:
+        """Whether reading ahead leaves enough to those who wait."""
+        return (
+            not self._closed
+            and 2 * len(self._reads) < self._max_reads
+            and 2 * (self._reserved_bytes + wanted_bytes) <= self._budget_bytes
+        )
+
+    def _forget(self, read: _Read) -> None:
+        if read in self._reads:
+            del self._reads[read]
             self._reserved_bytes -= read.reserved_bytes
+
+
+def _place(request: RemoteFetch, offset: int) -> ReaderPlace:
+    return ReaderPlace(request.topic_id_partition, request.isolation, offset)

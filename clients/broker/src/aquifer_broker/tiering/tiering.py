@@ -8,7 +8,7 @@ from aquifer.broker.v1.broker_log_service_pb2_grpc import (
     add_BrokerLogServiceServicer_to_server,
 )
 from aquifer_core.ids import KafkaUuid, TopicIdPartition
-from aquifer_core.ports import RemoteStorageManager
+from aquifer_core.ports import RemoteLogMetadataManager, RemoteStorageManager
 from aquifer_rpc.channel import connect
 from aquifer_rpc.server import GrpcServer
 from aquifer_rpc.settings import GrpcServerSettings
@@ -19,13 +19,18 @@ from aquifer_broker.cluster.hosted_partitions import (
     LeadershipListener,
 )
 from aquifer_broker.config.broker_config import BrokerConfig
-from aquifer_broker.config.remote_keys import STORAGE_PREFIX
+from aquifer_broker.config.remote_keys import (
+    GRPC_METADATA_MANAGER,
+    METADATA_PREFIX,
+    STORAGE_PREFIX,
+)
 from aquifer_broker.log.log_manager import LogManager
 from aquifer_broker.tiering.announcer import Announcer
 from aquifer_broker.tiering.broker_log_service import BrokerLogs
 from aquifer_broker.tiering.broker_log_servicer import BrokerLogServicer
 from aquifer_broker.tiering.fetch_paths import DirectFetchPath, FetchPath, ManagerFetchPath
 from aquifer_broker.tiering.hosted_roles import HostedRoles
+from aquifer_broker.tiering.lost_logs import LostLogs
 from aquifer_broker.tiering.manager_client import ManagerClient
 from aquifer_broker.tiering.plugin_properties import plugin_properties
 from aquifer_broker.tiering.remote_log import TieredRemoteLog
@@ -59,6 +64,7 @@ class TieringComponents:
         logs: LogManager,
         partitions: HostedPartitions,
         storage_class: type[RemoteStorageManager],
+        metadata_class: type[RemoteLogMetadataManager],
     ) -> None:
         """Prepares; nothing is made yet.
 
@@ -68,12 +74,14 @@ class TieringComponents:
             logs: The local logs.
             partitions: What is hosted here.
             storage_class: `remote.log.storage.manager.class.name`, imported and checked (SR-2).
+            metadata_class: `remote.log.metadata.manager.class.name`, likewise (SR-3).
         """
         self._config = config
         self._cluster_id = cluster_id
         self._logs = logs
         self._partitions = partitions
         self._storage_class = storage_class
+        self._metadata_class = metadata_class
         self._running = AsyncExitStack()
         self._server: GrpcServer | None = None
         self._announcer: Announcer | None = None
@@ -121,6 +129,9 @@ class TieringComponents:
         await storage.configure(
             plugin_properties(config.storage_manager_configs(self._cluster_id), STORAGE_PREFIX)
         )
+        metadata = self._metadata_class()
+        starting.push_async_callback(metadata.close)
+        await metadata.configure(self._metadata_properties())
         channel = await starting.enter_async_context(connect(config.manager_endpoints))
         manager = ManagerClient(channel, broker_id=config.node_id, incarnation=KafkaUuid.random())
         reads = RemoteReads(
@@ -128,6 +139,7 @@ class TieringComponents:
             max_reads=config.values["remote.log.reader.max.pending.tasks"],
             budget_bytes=_READ_BUDGET_BYTES,
             deadline_s=_READ_DEADLINE_S,
+            read_ahead_bytes=config.values["aquifer.remote.fetch.read.ahead.bytes"],
         )
         starting.push_async_callback(reads.close)
         roles = HostedRoles(self._partitions)
@@ -143,6 +155,18 @@ class TieringComponents:
         self._remote_log = TieredRemoteLog(manager, reads, announcer)
         await starting.enter_async_context(announcer.loop)
         self._listen(announcer)
+        await starting.enter_async_context(
+            LostLogs(self._partitions, metadata, storage, completed=announcer.changed)
+        )
+
+    def _metadata_properties(self) -> dict[str, str]:
+        properties = plugin_properties(
+            self._config.metadata_manager_configs(self._cluster_id), METADATA_PREFIX
+        )
+        if self._config.values["remote.log.metadata.manager.class.name"] == GRPC_METADATA_MANAGER:
+            # One service keeps the facts of the cluster and of remote segments.
+            properties.setdefault("endpoints", ",".join(self._config.metadata_endpoints))
+        return properties
 
     def _fetch_path(self, manager: ManagerClient, storage: RemoteStorageManager) -> FetchPath:
         if self._config.values["aquifer.remote.fetch.path"] == "direct":

@@ -162,19 +162,25 @@ class AbortedTransaction(_message.Message):
 
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     FIRST_OFFSET_FIELD_NUMBER: _builtins.int
+    LAST_OFFSET_FIELD_NUMBER: _builtins.int
     producer_id: _builtins.int
     """Producer id of the transaction."""
     first_offset: _builtins.int
     """First offset of the transaction, inclusive."""
+    last_offset: _builtins.int
+    """Offset of its abort marker. Who hands out a part of what was read leaves out transactions that ended before that part: to
+    a consumer they would seem to be still under way.
+    """
     def __init__(
         self,
         *,
         producer_id: _builtins.int = ...,
         first_offset: _builtins.int = ...,
+        last_offset: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_offset", b"first_offset", "producer_id", b"producer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_offset", b"first_offset", "last_offset", b"last_offset", "producer_id", b"producer_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
