@@ -8,14 +8,14 @@ from aquifer_core.errors import ErrorReason, InvalidRequestError, RemoteResource
 from aquifer_core.ids import KafkaUuid
 
 from aquifer_admin.cluster import (
-    find_topic,
     in_parallel,
     partitions_of,
     read_segments,
     read_segments_of_all,
     read_snapshot,
 )
-from aquifer_admin.connection import Peer, Role, Session
+from aquifer_admin.connection import Role, Session
+from aquifer_admin.topic_lookup import locate_topic
 
 FINISHED: Final = segment_pb2.REMOTE_LOG_SEGMENT_STATE_COPY_SEGMENT_FINISHED
 
@@ -29,7 +29,7 @@ async def finished_segments(
         RemoteResourceNotFoundError: there is no such topic or partition.
     """
     peer = session.peer(Role.METADATA)
-    found = await find_topic(peer, topic)
+    found = await locate_topic(session, topic)
     listings = await read_segments_of_all(peer, partitions_of(found, partition))
     return [each for listing in listings for each in listing if each.state == FINISHED]
 
@@ -52,7 +52,7 @@ async def find_segment(
         listing = await read_segments(peer, where)
         return next((each for each in listing if each.segment_id.id == segment_id), None)
 
-    searched = await partitions_to_search(peer, topic, partition)
+    searched = await partitions_to_search(session, topic, partition)
     for found in await in_parallel(search(where) for where in searched):
         if found is not None:
             return found
@@ -60,7 +60,7 @@ async def find_segment(
 
 
 async def partitions_to_search(
-    peer: Peer, topic: str | None, partition: int | None
+    session: Session, topic: str | None, partition: int | None
 ) -> list[partition_pb2.TopicIdPartition]:
     """Partitions that a search is narrowed to; all that there are when no topic is named.
 
@@ -69,10 +69,10 @@ async def partitions_to_search(
         BadParameter: a partition without topic.
     """
     if topic is not None:
-        return partitions_of(await find_topic(peer, topic), partition)
+        return partitions_of(await locate_topic(session, topic), partition)
     if partition is not None:
         raise typer.BadParameter("--partition needs --topic; give both")
-    topics = (await read_snapshot(peer)).topics
+    topics = (await read_snapshot(session.peer(Role.METADATA))).topics
     return [where for each in topics for where in partitions_of(each)]
 
 

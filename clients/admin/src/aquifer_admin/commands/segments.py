@@ -13,7 +13,7 @@ from aquifer_core.errors import RemoteResourceNotFoundError
 from rich.progress import Progress, TaskID
 
 from aquifer_admin import documents
-from aquifer_admin.cluster import find_topic, partitions_of, read_segments_of_all
+from aquifer_admin.cluster import partitions_of, read_segments_of_all
 from aquifer_admin.command import command
 from aquifer_admin.connection import Peer, Role, Session
 from aquifer_admin.documents import Document
@@ -37,6 +37,7 @@ from aquifer_admin.segment_lookup import (
     partitions_to_search,
     unknown_segment,
 )
+from aquifer_admin.topic_lookup import locate_topic
 from aquifer_admin.warming import warm_segments
 
 app = typer.Typer(
@@ -124,7 +125,7 @@ async def list_segments(
 ) -> Report:
     """List the remote segments of a topic, whatever their state."""
     peer = session.peer(Role.METADATA)
-    found = await find_topic(peer, topic)
+    found = await locate_topic(session, topic)
     listings = await read_segments_of_all(peer, partitions_of(found, partition))
     rows = [documents.segment(each) for listing in listings for each in listing]
     document = {"topic": topic, "topic_id": found.topic_id, "segments": rows}
@@ -176,7 +177,7 @@ async def history(
     peer = session.peer(Role.METADATA)
     stub = RemoteLogMetadataServiceStub(peer.channel)
     searched = (
-        await partitions_to_search(peer, topic, partition)
+        await partitions_to_search(session, topic, partition)
         if topic_id is None
         else [deleted_partition(topic, topic_id, partition)]
     )
