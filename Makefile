@@ -69,6 +69,8 @@ bench: setup ## Measure; writes build/bench.json and prints it as a table
 ##@ Run
 demo: setup ## The main job: tier a real Kafka log out and read it back (INPUT=FILE for your own lines)
 	$(RUN) $(BIN)/python -m aquifer_standalone demo $(if $(INPUT),--input $(INPUT))
+demo-kafka: setup ## The same with a real Apache Kafka broker and the plugin (needs Java 17 and Maven)
+	$(RUN) $(BIN)/python -m aquifer_standalone demo-kafka
 up: setup ## Start everything on loopback, keep it running (DATA=folder, BROKERS=3)
 	$(RUN) $(BIN)/aquifer-standalone up --data $(DATA) --brokers $(BROKERS)
 down: setup ## Stop what `make up` started
@@ -76,4 +78,4 @@ down: setup ## Stop what `make up` started
 status: setup ## Say what `make up` runs and where clients connect
 	$(RUN) $(BIN)/aquifer-standalone status --data $(DATA)
 
-.PHONY: help setup lock clean fmt lint types imports protos protos-check docs docs-check check test test-unit test-e2e test-chaos bench demo up down status
+.PHONY: help setup lock clean fmt lint types imports protos protos-check docs docs-check check test test-unit test-e2e test-chaos bench demo demo-kafka up down status

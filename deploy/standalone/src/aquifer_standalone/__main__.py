@@ -10,7 +10,9 @@ from aquifer_rpc.log_setup import configure_logging
 from aquifer_rpc.settings import LogLevel, LogSettings
 
 from aquifer_standalone.background import down, status, up
+from aquifer_standalone.demo.kafka_story import run_kafka_demo
 from aquifer_standalone.demo.story import run_demo
+from aquifer_standalone.kafka.installation import NEWEST
 from aquifer_standalone.run import run_until_signal
 
 
@@ -57,6 +59,14 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--data", type=Path, metavar="FOLDER", help="keep the data here afterwards")
     demo.add_argument("--megabytes", type=int, default=256, help="tier at least this much")
     demo.set_defaults(run=lambda a: asyncio.run(run_demo(a.input, a.data, a.megabytes)))
+
+    kafka = commands.add_parser(
+        "demo-kafka", help="the same with Apache Kafka and the plugin; needs Java 17 and Maven"
+    )
+    kafka.add_argument("--data", type=Path, metavar="FOLDER", help="keep the data here afterwards")
+    kafka.add_argument("--megabytes", type=int, default=96, help="tier at least this much")
+    kafka.add_argument("--version", default=NEWEST, help="release of Apache Kafka")
+    kafka.set_defaults(run=lambda a: asyncio.run(run_kafka_demo(a.data, a.megabytes, a.version)))
     return parser
 
 

@@ -1,6 +1,7 @@
 """Where the data of a topic lies: on brokers' disks and in the object store."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -37,28 +38,17 @@ class PartitionTiers:
     remote_objects: int
 
 
-class TierWatch:
-    """Reads the manager's view, the brokers' directories and the bucket."""
+class TierWatch(ABC):
+    """Watches a topic of a suite: its partitions, and what the bucket has of them."""
 
-    def __init__(self, suite: Stack, topic: str, partitions: int, channel: Channel) -> None:
+    def __init__(self, suite: Stack, topic: str, partitions: int) -> None:
         self._suite = suite
         self._topic = topic
         self._partitions = partitions
-        self._manager = RemoteLogManagerServiceStub(channel)
 
-    @classmethod
-    @asynccontextmanager
-    async def open(cls, suite: Stack, topic: str, partitions: int) -> AsyncIterator[Self]:
-        """A watch of a topic of the suite."""
-        async with connect([suite.address("manager")]) as channel:
-            yield cls(suite, topic, partitions, channel)
-
+    @abstractmethod
     async def read(self) -> list[PartitionTiers]:
-        """The partitions that the manager knows, by number."""
-        states = await self._states()
-        stored = await asyncio.to_thread(self._stored)
-        tiers = [self._tiers(state, stored) for state in states]
-        return sorted(tiers, key=lambda tier: tier.partition)
+        """The partitions that are known, by number."""
 
     async def until(
         self, done: Callable[[list[PartitionTiers]], bool], *, timeout_s: float
@@ -78,13 +68,7 @@ class TierWatch:
                 raise TimeoutError(f"{self._topic}: not there after {timeout_s:.0f} s: {tiers}")
             await asyncio.sleep(_POLL_S)
 
-    async def _states(self) -> list[pb.PartitionState]:
-        request = pb.ListPartitionsRequest(topic=self._topic)
-        call = call_stream(self._manager.ListPartitions, request, deadline_s=_CALL_S)
-        async with aclosing(call) as pages:
-            return [state async for page in pages for state in page.partitions]
-
-    def _stored(self) -> dict[int, tuple[int, int]]:
+    def stored(self) -> dict[int, tuple[int, int]]:
         """Partition -> (bytes, objects) in the bucket."""
         found: dict[int, tuple[int, int]] = {}
         client = self._suite.s3.target.client(timeout_s=_STORE_S)
@@ -93,6 +77,34 @@ class TierWatch:
             size, count = found.get(partition, (0, 0))
             found[partition] = (size + (item.size or 0), count + 1)
         return found
+
+
+class ManagerTierWatch(TierWatch):
+    """Reads the manager's view, the brokers' directories and the bucket."""
+
+    def __init__(self, suite: Stack, topic: str, partitions: int, channel: Channel) -> None:
+        super().__init__(suite, topic, partitions)
+        self._manager = RemoteLogManagerServiceStub(channel)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, suite: Stack, topic: str, partitions: int) -> AsyncIterator[Self]:
+        """A watch of a topic of the suite."""
+        async with connect([suite.address("manager")]) as channel:
+            yield cls(suite, topic, partitions, channel)
+
+    async def read(self) -> list[PartitionTiers]:
+        """The partitions that the manager knows, by number."""
+        states = await self._states()
+        stored = await asyncio.to_thread(self.stored)
+        tiers = [self._tiers(state, stored) for state in states]
+        return sorted(tiers, key=lambda tier: tier.partition)
+
+    async def _states(self) -> list[pb.PartitionState]:
+        request = pb.ListPartitionsRequest(topic=self._topic)
+        call = call_stream(self._manager.ListPartitions, request, deadline_s=_CALL_S)
+        async with aclosing(call) as pages:
+            return [state async for page in pages for state in page.partitions]
 
     def _tiers(
         self, state: pb.PartitionState, stored: dict[int, tuple[int, int]]
@@ -108,7 +120,7 @@ class TierWatch:
             highest_remote_offset=state.highest_remote_offset,
             log_end_offset=state.log_end_offset,
             copy_lag_bytes=state.copy_lag_bytes,
-            local_bytes=_log_bytes(folder),
+            local_bytes=log_bytes(folder),
             remote_bytes=size,
             remote_objects=objects,
         )
@@ -119,7 +131,8 @@ def _first_local_offset(folder: Path, reported: int) -> int:
     return max(reported, min((int(file.stem) for file in folder.glob("*.log")), default=0))
 
 
-def _log_bytes(folder: Path) -> int:
+def log_bytes(folder: Path) -> int:
+    """Size of the segments in a partition's directory."""
     total = 0
     for file in folder.glob("*.log"):
         try:

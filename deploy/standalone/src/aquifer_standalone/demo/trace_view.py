@@ -17,6 +17,22 @@ async def cold_fetch_trace(collector: TraceCollector) -> Trace:
     return await collector.wait_for(_is_whole_cold_fetch)
 
 
+async def plugin_fetch_trace(collector: TraceCollector) -> Trace:
+    """A read of a segment by the plugin in a broker of Apache Kafka, through storage to the object store.
+
+    Raises:
+        TimeoutError: none was received in time.
+    """
+    return await collector.wait_for(_is_plugin_fetch)
+
+
+def _is_plugin_fetch(trace: Trace) -> bool:
+    roots = trace.roots()
+    if len(roots) != 1 or "kafka" not in roots[0].service or "etch" not in roots[0].name:
+        return False
+    return any(span.name.startswith("s3.") for span in trace.spans.values())
+
+
 def _is_whole_cold_fetch(trace: Trace) -> bool:
     roots = trace.roots()
     if len(roots) != 1 or roots[0].service != "aquifer-broker":

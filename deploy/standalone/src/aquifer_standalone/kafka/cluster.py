@@ -119,14 +119,19 @@ class KafkaCluster:
         }
 
     def _plugin(self) -> dict[str, str]:
-        if self.settings.plugin is None:
+        settings = self.settings
+        if settings.plugin is None:
             return {}
-        return {
-            "remote.log.storage.manager.class.path": str(self.settings.plugin),
-            "remote.log.metadata.manager.class.path": str(self.settings.plugin),
-            "rsm.config.aquifer.storage.endpoints": self.settings.storage,
-            "rlmm.config.aquifer.metadata.endpoints": self.settings.metadata,
+        found = {
+            "remote.log.storage.manager.class.path": str(settings.plugin),
+            "remote.log.metadata.manager.class.path": str(settings.plugin),
+            "rsm.config.aquifer.storage.endpoints": settings.storage,
+            "rlmm.config.aquifer.metadata.endpoints": settings.metadata,
         }
+        if settings.otlp_endpoint:
+            for prefix in ("rsm", "rlmm"):
+                found[f"{prefix}.config.aquifer.telemetry.endpoint"] = settings.otlp_endpoint
+        return found
 
     def _spec(self, broker_id: int, depends_on: Sequence[str]) -> ProcessSpec:
         file = self._root / f"{name_of(broker_id)}.properties"

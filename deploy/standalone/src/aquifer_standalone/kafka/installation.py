@@ -18,11 +18,11 @@ NEWEST: Final = "4.4.0"
 VERSIONS: Final = (NEWEST, "4.0.2", "3.9.2")
 """What the project is tried with: the newest release, the first line of Kafka 4, the last line of Kafka 3."""
 
-_CHECKOUT: Final = Path(__file__).resolve().parents[5]
-FILES: Final = _CHECKOUT / "deploy" / "kafka"
+CHECKOUT: Final = Path(__file__).resolve().parents[5]
+FILES: Final = CHECKOUT / "deploy" / "kafka"
 """Where the pom, the properties and the logging configurations are."""
 
-_JARS: Final = _CHECKOUT / "build" / "kafka"
+_JARS: Final = CHECKOUT / "build" / "kafka"
 _FETCH_S: Final = 600.0
 _LOCK_POLL_S: Final = 0.2
 _MIN_JAVA: Final = 17
@@ -65,7 +65,7 @@ async def install(version: str = NEWEST) -> KafkaInstallation:
     java = await _checked_java()
     jars = _JARS / version
     if not jars.is_dir():
-        async with _locked(_JARS / f"{version}.lock"):
+        async with locked(_JARS / f"{version}.lock"):
             if not jars.is_dir():
                 await _fetch(version, jars)
     return KafkaInstallation(version=version, java=java, jars=jars)
@@ -75,7 +75,7 @@ async def _checked_java() -> str:
     java = _found_java()
     if java is None:
         raise KafkaUnavailableError(f"Apache Kafka needs Java {_MIN_JAVA} or newer: no java found")
-    code, text = await _run(java, "-version")
+    code, text = await run_to_end(java, "-version")
     found = re.search(r'version "(\d+)', text)
     if code != 0 or found is None or int(found[1]) < _MIN_JAVA:
         raise KafkaUnavailableError(f"Apache Kafka needs Java {_MIN_JAVA} or newer: {text.strip()}")
@@ -98,7 +98,7 @@ async def _fetch(version: str, jars: Path) -> None:
         raise KafkaUnavailableError(f"no {pom}: this needs a checkout of the repository")
     with tempfile.TemporaryDirectory(dir=jars.parent, prefix=f"{version}-") as folder:
         fresh = Path(folder) / "jars"
-        code, text = await _run(
+        code, text = await run_to_end(
             maven,
             *("--batch-mode", "--quiet", "--file", str(pom)),
             "dependency:copy-dependencies",
@@ -112,7 +112,7 @@ async def _fetch(version: str, jars: Path) -> None:
         fresh.rename(jars)
 
 
-async def _run(*argv: str) -> tuple[int, str]:
+async def run_to_end(*argv: str) -> tuple[int, str]:
     """Run a command to its end: its exit code and all its output."""
     process = await asyncio.create_subprocess_exec(
         *argv,
@@ -133,7 +133,7 @@ async def _run(*argv: str) -> tuple[int, str]:
 
 
 @asynccontextmanager
-async def _locked(file: Path) -> AsyncIterator[None]:
+async def locked(file: Path) -> AsyncIterator[None]:
     """Hold a lock file, waiting for whoever has it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)

@@ -1,7 +1,7 @@
 """The command line tools of Apache Kafka, each run in a JVM of its own."""
 
 import asyncio
-from typing import Final
+from typing import IO, Final
 
 from aquifer_core.errors import UnavailableError
 
@@ -18,8 +18,14 @@ class KafkaTools:
         self._installation = installation
         self._bootstrap = bootstrap
 
-    async def run(self, main_class: str, *arguments: str, timeout_s: float = 120.0) -> bytes:
-        """Run a tool with `--bootstrap-server` and return what it wrote to standard output.
+    async def run(
+        self,
+        main_class: str,
+        *arguments: str,
+        timeout_s: float = 120.0,
+        output: IO[bytes] | None = None,
+    ) -> bytes:
+        """Run a tool with `--bootstrap-server` and return what it wrote to standard output, unless that is a file.
 
         Raises:
             UnavailableError: it failed; the text has the end of its error output.
@@ -34,18 +40,17 @@ class KafkaTools:
         process = await asyncio.create_subprocess_exec(
             *argv,
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE if output is None else output,
             stderr=asyncio.subprocess.PIPE,
-            limit=1 << 24,
         )
         try:
             async with asyncio.timeout(timeout_s):
-                output, errors = await process.communicate()
+                answer, errors = await process.communicate()
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
         if process.returncode != 0:
-            text = (errors or output).decode(errors="replace")[-_TAIL_BYTES:]
+            text = (errors or answer or b"").decode(errors="replace")[-_TAIL_BYTES:]
             raise UnavailableError(f"{main_class} failed: {text}")
-        return output
+        return answer or b""
