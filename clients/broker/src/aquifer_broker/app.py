@@ -103,6 +103,7 @@ class BrokerNode:
             view=self.view,
             logs=logs,
             defaults=self.config.log_defaults,
+            remote_storage=self._plugins is not None,
         )
         await partitions.start()
         await starting.enter_async_context(partitions.loop)
@@ -178,6 +179,7 @@ class BrokerNode:
                 logs=logs,
                 partitions=partitions,
                 storage_class=self._plugins[0],
+                metadata_class=self._plugins[1],
             )
         )
 

@@ -10,6 +10,7 @@ from aquifer_core.ids import TopicIdPartition
 from aquifer_rpc.supervised import SupervisedLoop
 from kio.schema.errors import ErrorCode
 
+from aquifer_broker.cluster.awaited_logs import AwaitedLog, AwaitedLogs
 from aquifer_broker.cluster.view import ClusterChange, ClusterView, PartitionInfo, TopicInfo
 from aquifer_broker.config.topic_config import effective_log_config
 from aquifer_broker.log.log_config import LogConfig
@@ -51,11 +52,32 @@ class LeadershipListener:
 
 
 class HostedPartitions:
-    """Follows a `ClusterView`; `loop`, entered by the owner, applies changes in order and retries what fails."""
+    """Follows a `ClusterView`; `loop`, entered by the owner, applies changes in order and retries what fails.
+
+    Attributes:
+        awaited: Logs that are not hosted yet because remote storage may have what they lost.
+    """
 
     def __init__(
-        self, *, node_id: int, view: ClusterView, logs: LogManager, defaults: LogConfig
+        self,
+        *,
+        node_id: int,
+        view: ClusterView,
+        logs: LogManager,
+        defaults: LogConfig,
+        remote_storage: bool = False,
     ) -> None:
+        """Prepares.
+
+        Args:
+            node_id: This broker.
+            view: The cluster.
+            logs: The local logs.
+            defaults: Of topic configs.
+            remote_storage: Whether somebody compares the logs in `awaited` with remote storage; without, none is held back.
+        """
+        self.awaited = AwaitedLogs()
+        self._remote_storage = remote_storage
         self._node_id = node_id
         self._view = view
         self._logs = logs
@@ -116,13 +138,29 @@ class HostedPartitions:
         self.loop.wake()
 
     async def wait_settled(self, timeout_s: float) -> bool:
-        """Waits until the view known now is applied; False: not in time."""
+        """Waits until the view known now is applied, and remote storage asked where it may have more; False: not in time."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._settled.wait()
+                while await self.awaited.wait_asked():
+                    await self._settled.wait()
         except TimeoutError:
             return False
         return True
+
+    async def confirm(self, awaited: AwaitedLog) -> None:
+        """A log that was held back has everything it can have: it is hosted from now on. Idempotent.
+
+        Raises:
+            LogStorageError: Its log dir failed.
+        """
+        await awaited.log.confirm_records()
+        tip = awaited.topic_id_partition
+        if tip in self.awaited:
+            self._settled.clear()
+            self.awaited.discard(tip)
+            self._dirty[tip.topic] = None
+            self.loop.wake()
 
     def _why_not(self, topic: str, partition: int) -> ErrorCode:
         known = self._view.topic(topic)
@@ -197,6 +235,17 @@ class HostedPartitions:
         else:
             log = await self._logs.open_log(topic_id_partition, config)
         is_leader = info.leader == self._node_id
+        if self._remote_storage and log.may_lack_records:
+            self.awaited.add(
+                AwaitedLog(
+                    topic_id_partition=topic_id_partition,
+                    log=log,
+                    leader_epoch=info.leader_epoch,
+                    is_leader=is_leader,
+                )
+            )
+            return
+        self.awaited.discard(topic_id_partition)
         if is_leader and (log.latest_epoch is None or log.latest_epoch < info.leader_epoch):
             await log.assign_epoch_start(info.leader_epoch, log.log_end_offset)
         hosted = HostedPartition(
@@ -229,6 +278,7 @@ class HostedPartitions:
                 listener.on_stopped(topic_id_partition, deleted)
 
     def _forget(self, topic_id_partition: TopicIdPartition) -> bool:
+        self.awaited.discard(topic_id_partition)
         key = (topic_id_partition.topic, topic_id_partition.partition)
         hosted = self._hosted.get(key)
         if hosted is None or hosted.topic_id_partition != topic_id_partition:

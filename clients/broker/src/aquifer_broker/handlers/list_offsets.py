@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 import structlog
-from aquifer_core.errors import AquiferError
+from aquifer_core.errors import AquiferError, ErrorReason, RemoteStorageUnavailableError
 from kio.schema.errors import ErrorCode
 
 from aquifer_broker.cluster.hosted_partitions import HostedPartition
@@ -162,6 +162,12 @@ class ListOffsetsHandler:
             log.highest_offset_in_remote_storage >= 0
             or log.log_start_offset < log.local_log_start_offset
         )
+        if log.lacks_leader_epochs:
+            # Without the lineage nothing remote would be found, and a record behind it would be answered.
+            raise RemoteStorageUnavailableError(
+                f"the leader epochs of {log.topic_id_partition} were lost and are not found again yet",
+                reason=ErrorReason.NOT_READY,
+            )
         if remote is not None and log.tiering_enabled and has_remote_part:
             record = await remote.offset_for_timestamp(log, question.timestamp)
         if record is None:

@@ -25,6 +25,7 @@ class BatchPlace(NamedTuple):
     last_offset: int
     max_timestamp_ms: int
     producer_id: int
+    leader_epoch: int
 
 
 def find_batch(file: LogFile, position: int, offset: int) -> BatchPlace | None:
@@ -69,10 +70,12 @@ def _place(file: LogFile, window: bytes, index: int, position: int) -> BatchPlac
     if len(window) - index < BATCH_HEADER_BYTES:
         return None
     fields = _HEADER.unpack_from(window, index)
-    base, length, _, magic, _, _, last_delta, _, max_timestamp_ms, producer_id = fields
+    base, length, leader_epoch, magic, _, _, last_delta, _, max_timestamp_ms, producer_id = fields
     if magic != MAGIC or length < BATCH_HEADER_BYTES - LOG_OVERHEAD_BYTES or last_delta < 0:
         raise CorruptRecordError(f"{file.path.name}: no record batch at position {position}")
     end = position + LOG_OVERHEAD_BYTES + length
     if end > file.size_bytes:
         return None
-    return BatchPlace(position, end, base, base + last_delta, max_timestamp_ms, producer_id)
+    return BatchPlace(
+        position, end, base, base + last_delta, max_timestamp_ms, producer_id, leader_epoch
+    )

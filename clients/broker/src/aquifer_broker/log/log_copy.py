@@ -18,6 +18,7 @@ from aquifer_broker.log.log_errors import LogStorageError
 from aquifer_broker.log.log_segment import LogSegment
 from aquifer_broker.log.log_state import LogState
 from aquifer_broker.log.producer_snapshots import snapshot_path
+from aquifer_broker.log.remote_check import is_check_due, require_check
 
 __all__ = ["LogCopy"]
 
@@ -89,6 +90,8 @@ class LogCopy:
                     write_atomically(self.target / path.name, _read(path))
         topic_id = self._state.topic_id_partition.topic_id
         write_atomically(self.target / LEADER_EPOCH_CHECKPOINT_NAME, epochs)
+        if is_check_due(self._state.directory):
+            require_check(self.target)
         write_atomically(self.target / PARTITION_METADATA_NAME, format_partition_metadata(topic_id))
         fsync_directory(self.target)
 

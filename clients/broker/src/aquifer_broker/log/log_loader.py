@@ -1,7 +1,6 @@
 """Loading a log from its directory, with recovery after an unclean shutdown."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -20,6 +19,7 @@ from aquifer_core.formats.segment_files import (
 from aquifer_core.ids import TopicIdPartition
 from aquifer_core.leader_epoch import LeaderEpochCache, LeaderEpochEntry
 
+from aquifer_broker.log.epoch_rebuild import scan_leader_epochs
 from aquifer_broker.log.log_config import LogConfig
 from aquifer_broker.log.log_segment import LogSegment
 from aquifer_broker.log.log_segments import LogSegments
@@ -31,6 +31,7 @@ from aquifer_broker.log.producer_snapshots import (
     snapshot_path,
     write_snapshot,
 )
+from aquifer_broker.log.remote_check import is_check_due, require_check
 from aquifer_broker.log.segment_recovery import recover_segment
 
 __all__ = ["LogCheckpoints", "load_log"]
@@ -74,18 +75,22 @@ def load_log(
         LogSegment(directory, base_offset, config, now_ms=now_ms, create=False)
         for base_offset in _base_offsets(directory)
     ]
-    epochs, epochs_saved = _load_epochs(directory)
-    if epochs is None:
-        # Every batch names its epoch, so recovery of all segments finds those of the local log again.
-        epochs = LeaderEpochCache()
-        checkpoints = replace(checkpoints, clean_shutdown=False, recovery_point=0)
-    before = epochs.entries
+    found = len(segments)
+    saved_epochs = _load_epochs(directory)
+    epochs = LeaderEpochCache(saved_epochs or ())
     recovered = _recover(directory, segments, epochs, checkpoints)
+    if saved_epochs is None and segments:
+        # Every batch names its epoch; what is remote only, the tiered part has to find out.
+        epochs = scan_leader_epochs(segments)
+        logger.warning("leader_epochs_rebuilt", directory=str(directory), epochs=len(epochs))
     start = checkpoints.log_start_offset or 0
     end_offset = segments[-1].next_offset() if segments else start
     if segments and end_offset < start:
         logger.warning("log_ends_below_its_start", directory=str(directory), log_start_offset=start)
         _drop(segments)
+    may_lack_records = _may_lack_records(
+        directory, config, lost=not segments or len(segments) < found
+    )
     if not segments:
         end_offset = start
         segments.append(LogSegment(directory, start, config, now_ms=now_ms, create=True))
@@ -114,7 +119,8 @@ def load_log(
         log_end_offset=end_offset,
         high_watermark=high_watermark,
         recovery_point=min(checkpoints.recovery_point, end_offset) if recovered else end_offset,
-        epochs_saved=epochs_saved and epochs.entries == before,
+        epochs_saved=epochs.entries == saved_epochs,
+        may_lack_records=may_lack_records,
     )
 
 
@@ -136,16 +142,26 @@ def _base_offsets(directory: Path) -> list[int]:
     return sorted(offset for name in names if (offset := parse_base_offset(name)) is not None)
 
 
-def _load_epochs(directory: Path) -> tuple[LeaderEpochCache | None, bool]:
+def _may_lack_records(directory: Path, config: LogConfig, *, lost: bool) -> bool:
+    """Whether remote storage may have what is not here: all segments, or rolled ones, are missing or were dropped.
+
+    The note is left before a segment is made, so that a log that was begun anew is known for one after a crash, too.
+    """
+    if lost and config.tiered:
+        require_check(directory)
+    return is_check_due(directory)
+
+
+def _load_epochs(directory: Path) -> tuple[LeaderEpochEntry, ...] | None:
+    """What the checkpoint says; None: it is not there, or says nothing that can be read."""
     path = directory / LEADER_EPOCH_CHECKPOINT_NAME
     try:
-        entries: Iterable[LeaderEpochEntry] = parse_leader_epochs(path.read_bytes())
+        return LeaderEpochCache(parse_leader_epochs(path.read_bytes())).entries
     except FileNotFoundError:
-        return LeaderEpochCache(), False
+        return None
     except CorruptIndexError as error:
-        logger.error("leader_epochs_corrupt", path=str(path), error=str(error))
-        return None, False
-    return LeaderEpochCache(entries), True
+        logger.warning("leader_epochs_corrupt", path=str(path), error=str(error))
+        return None
 
 
 def _recover(

@@ -25,6 +25,8 @@ class LogState:
         recovery_point: Everything below is on the disk with its indexes.
         highest_offset_in_remote_storage: -1: none known.
         epochs_saved: Whether the checkpoint file has the leader epochs as they are.
+        may_lack_records: Local files were lost that remote storage may have; set until the two were compared.
+        epochs_completed: Remote storage was asked for leader epochs older than the local log.
         flushing: Held while the log's files are made durable.
     """
 
@@ -41,6 +43,8 @@ class LogState:
     recovery_point: int
     highest_offset_in_remote_storage: int = -1
     epochs_saved: bool = True
+    may_lack_records: bool = False
+    epochs_completed: bool = False
     flushing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property

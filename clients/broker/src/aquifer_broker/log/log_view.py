@@ -105,6 +105,23 @@ class LogView:
         return self._state.config.tiered
 
     @property
+    def may_lack_records(self) -> bool:
+        """Whether the log may have to be restored from remote storage before anybody may use it."""
+        return self._state.may_lack_records and self._state.config.tiered
+
+    @property
+    def lacks_leader_epochs(self) -> bool:
+        """Whether the epochs of the remote part are unknown because the checkpoint was lost.
+
+        Until they are found nobody may judge remote segments by the lineage.
+        """
+        state = self._state
+        if state.epochs_completed or state.log_start_offset >= state.local_log_start_offset:
+            return False
+        earliest = state.leader_epochs.earliest
+        return earliest is None or earliest.start_offset > state.log_start_offset
+
+    @property
     def leader_epochs(self) -> LeaderEpochCache:
         """The leader epochs; only to be read, `assign_epoch_start` changes them."""
         return self._state.leader_epochs

@@ -14,6 +14,7 @@ from aquifer_core.leader_epoch import LeaderEpochEntry
 from aquifer_core.segment import LogSegmentData
 
 from aquifer_broker.log.disk_work import on_disk
+from aquifer_broker.log.epoch_rebuild import add_older_entries
 from aquifer_broker.log.log_append import append_records
 from aquifer_broker.log.log_config import LogConfig
 from aquifer_broker.log.log_copy import LogCopy
@@ -36,6 +37,7 @@ from aquifer_broker.log.log_values import (
 from aquifer_broker.log.log_view import LogView
 from aquifer_broker.log.log_waiters import LogWaiters
 from aquifer_broker.log.producer_snapshots import write_snapshot
+from aquifer_broker.log.remote_check import remove_check
 from aquifer_broker.log.retention_pass import run_retention_pass
 from aquifer_broker.log.segment_export import describe_rolled_segments, export_segment
 from aquifer_broker.log.storage_guard import LogGuard
@@ -237,6 +239,22 @@ class PartitionLog(LogView):
                     producer_snapshot=producer_snapshot,
                 )
 
+    async def confirm_records(self) -> None:
+        """The log was compared with remote storage, or restored from it; it may be used. Idempotent."""
+        with self._guard:
+            await on_disk(remove_check, self._state.directory)
+        self._state.may_lack_records = False
+
+    async def complete_leader_epochs(self, older: Iterable[LeaderEpochEntry]) -> None:
+        """Adds the epochs of the remote part, of the same lineage, durably. Idempotent."""
+        state = self._state
+        if add_older_entries(state.leader_epochs, older):
+            state.leader_epochs.truncate_from_start(state.log_start_offset)
+            state.epochs_saved = False
+        state.epochs_completed = True
+        with self._guard:
+            await save_leader_epochs(state)
+
     async def assign_epoch_start(self, epoch: int, offset: int) -> None:
         """Records the start of a leader epoch, durably. Call on becoming leader with `log_end_offset`. Idempotent."""
         if self._state.leader_epochs.assign(epoch, offset):
@@ -365,6 +383,7 @@ class PartitionLog(LogView):
                 await copy.finish()
                 state = await self._install(final, home, copy, resources)
             state.highest_offset_in_remote_storage = old.highest_offset_in_remote_storage
+            state.epochs_completed = old.epochs_completed
             self._state, self._resources = state, resources
             self._guard = LogGuard(resources.guard, str(state.topic_id_partition))
             for segment in old.segments:
