@@ -1,0 +1,105 @@
+package io.aquifer.kafka.metadata;
+
+import aquifer.common.v1.Segment;
+import aquifer.metadata.v1.RemoteLogMetadataServiceOuterClass.ListRemoteLogSegmentsRequest;
+import aquifer.metadata.v1.RemoteLogMetadataServiceOuterClass.ListRemoteLogSegmentsResponse;
+import io.aquifer.kafka.convert.Segments;
+import io.aquifer.kafka.rpc.RpcException;
+import io.grpc.stub.StreamObserver;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.function.BooleanSupplier;
+import org.apache.kafka.common.TopicIdPartition;
+import org.apache.kafka.common.Uuid;
+import org.apache.kafka.server.log.remote.storage.RemoteLogSegmentState;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Finds out when the watch has brought everything that exists: a listing is taken after the watch was opened, and the view is ready
+ * when it has all of it. The watch itself does not say where the present ends and news begin.
+ */
+final class PartitionLoad {
+    private static final Logger LOG = LoggerFactory.getLogger(PartitionLoad.class);
+    private static final long CHECK_MS = 20;
+    private static final int CHECKS_BEFORE_NEW_LISTING = 100;
+
+    private final TopicIdPartition partition;
+    private final PartitionView view;
+    private final WatchConnections connections;
+    private final BooleanSupplier isWanted;
+    private final Runnable done;
+    private int failures;
+
+    /**
+     * @param isWanted false when the partition was stopped meanwhile.
+     * @param done called once, when the view is ready or no longer wanted.
+     */
+    PartitionLoad(
+            TopicIdPartition partition, PartitionView view, WatchConnections connections, BooleanSupplier isWanted, Runnable done) {
+        this.partition = partition;
+        this.view = view;
+        this.connections = connections;
+        this.isWanted = isWanted;
+        this.done = done;
+    }
+
+    /** Takes a listing; returns at once. */
+    void start() {
+        if (!isWanted.getAsBoolean()) {
+            done.run();
+            return;
+        }
+        WatchConnections.Target target = connections.nextForListing();
+        ListRemoteLogSegmentsRequest request = ListRemoteLogSegmentsRequest.newBuilder()
+                .setTopicIdPartition(Segments.toProto(partition)).build();
+        target.stub().listRemoteLogSegments(request, new Listing(target));
+    }
+
+    private void check(Map<Uuid, RemoteLogSegmentState> listed, int checksLeft) {
+        if (!isWanted.getAsBoolean()) {
+            done.run();
+        } else if (view.reaches(listed)) {
+            view.markReady();
+            LOG.debug("The view of {} is ready with {} segments", partition, view.size());
+            done.run();
+        } else if (checksLeft == 0) {
+            // Something was deleted between watch and listing: a new listing does not have it.
+            start();
+        } else {
+            connections.later(() -> check(listed, checksLeft - 1), CHECK_MS);
+        }
+    }
+
+    private final class Listing implements StreamObserver<ListRemoteLogSegmentsResponse> {
+        private final WatchConnections.Target target;
+        private final Map<Uuid, RemoteLogSegmentState> listed = new HashMap<>();
+
+        Listing(WatchConnections.Target target) {
+            this.target = target;
+        }
+
+        @Override
+        public void onNext(ListRemoteLogSegmentsResponse page) {
+            for (Segment.RemoteLogSegmentMetadata each : page.getSegmentsList()) {
+                listed.put(Uuid.fromString(each.getSegmentId().getId()), Segments.fromProto(each.getState()));
+            }
+        }
+
+        @Override
+        public void onError(Throwable error) {
+            RpcException failure = RpcException.of(error);
+            target.failed(failure);
+            failures++;
+            LOG.info("Loading {} from {} failed and is tried again: {}", partition, target, failure.getMessage());
+            connections.later(PartitionLoad.this::start, connections.backoffMs(failures));
+        }
+
+        @Override
+        public void onCompleted() {
+            target.answered();
+            failures = 0;
+            check(listed, CHECKS_BEFORE_NEW_LISTING);
+        }
+    }
+}

@@ -1,0 +1,44 @@
+package io.aquifer.kafka.rpc;
+
+import io.aquifer.kafka.config.HostPort;
+import io.grpc.ManagedChannel;
+
+/** One service process and the connection to it. */
+public final class Endpoint {
+    private final HostPort address;
+    private final ManagedChannel channel;
+    private volatile long downUntilNanos = System.nanoTime();
+
+    Endpoint(HostPort address, ManagedChannel channel) {
+        this.address = address;
+        this.channel = channel;
+    }
+
+    /** Where it is. */
+    public HostPort address() {
+        return address;
+    }
+
+    /** The connection, made by the first call. */
+    public ManagedChannel channel() {
+        return channel;
+    }
+
+    /** Whether it did not answer lately. */
+    boolean isDown() {
+        return downUntilNanos - System.nanoTime() > 0;
+    }
+
+    void markDown(long nanos) {
+        downUntilNanos = System.nanoTime() + nanos;
+    }
+
+    void markUp() {
+        downUntilNanos = System.nanoTime();
+    }
+
+    @Override
+    public String toString() {
+        return address.toString();
+    }
+}
