@@ -1,11 +1,8 @@
 """Whole batches of a chunk: chosen as by reading it from the front, whatever was asked before."""
 
 import builders
-from aquifer.storage.v1 import remote_storage_service_pb2 as pb
-from aquifer_core.formats.checksum import crc32c
 from aquifer_core.formats.record_batch import iter_batches
 from aquifer_storage.domain.batch_range import BatchRange, ChunkBatches
-from aquifer_storage.servicer.pieces import MAX_DATA_BYTES, encoded_pieces
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,20 +47,3 @@ def test_batches_are_chosen_as_by_reading_from_the_front(
     for fetch_offset, max_bytes, min_one_batch in requests:
         chosen = found.choose(fetch_offset, max_bytes, min_one_batch=min_one_batch)
         assert chosen == naive(chunk, fetch_offset, max_bytes, min_one_batch)
-
-
-@given(
-    position=st.integers(0, 1 << 62),
-    size_bytes=st.sampled_from([1, 127, 128, 16_384, MAX_DATA_BYTES, MAX_DATA_BYTES + 1]),
-)
-def test_encoded_pieces_are_what_protobuf_would_have_made(position: int, size_bytes: int) -> None:
-    data = bytes(range(256)) * (size_bytes // 256 + 1)
-    view = memoryview(data)[1 : size_bytes + 1]
-    found = b""
-    for encoded in encoded_pieces(pb.FetchRecordsResponse, position, view):
-        message = pb.FetchRecordsResponse.FromString(encoded)  # type: ignore[arg-type]
-        assert message.position == position + len(found)
-        assert 0 < len(message.data) <= MAX_DATA_BYTES
-        assert message.crc32c == crc32c(message.data)
-        found += message.data
-    assert found == view

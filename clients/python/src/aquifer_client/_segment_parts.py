@@ -2,15 +2,14 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Final, Protocol
+from typing import Protocol
 
 from aquifer.storage.v1 import remote_storage_service_pb2 as pb
 from aquifer_core.errors import CorruptSegmentError
 from aquifer_core.formats.checksum import crc32c
 from aquifer_core.segment import LogSegmentData, RemoteLogSegmentMetadata
 from aquifer_rpc import convert
-
-MAX_DATA_BYTES: Final = 1024 * 1024
+from aquifer_rpc.large_messages import MAX_DATA_BYTES
 
 
 class Piece(Protocol):
@@ -22,8 +21,8 @@ class Piece(Protocol):
         ...
 
     @property
-    def data(self) -> bytes:
-        """The bytes."""
+    def data(self) -> bytes | memoryview:
+        """The bytes; a message of protobuf copies them each time."""
         ...
 
     @property
@@ -67,7 +66,7 @@ def small_parts(data: LogSegmentData) -> list[tuple[pb.SegmentPart.ValueType, by
 
 async def checked_pieces(
     pieces: AsyncGenerator[Piece, None], segment_id: str, start_position: int | None
-) -> AsyncGenerator[bytes, None]:
+) -> AsyncGenerator[bytes | memoryview, None]:
     """The bytes of a stream, each piece checked. Closing this closes the stream.
 
     Args:
@@ -83,10 +82,11 @@ async def checked_pieces(
         async for piece in pieces:
             if expected is not None and piece.position != expected:
                 raise _corrupt(segment_id, piece, f"expected a piece at {expected}")
-            if crc32c(piece.data) != piece.crc32c:
+            data = piece.data
+            if crc32c(data) != piece.crc32c:
                 raise _corrupt(segment_id, piece, "its CRC does not match")
-            expected = piece.position + len(piece.data)
-            yield piece.data
+            expected = piece.position + len(data)
+            yield data
 
 
 def _chunk(

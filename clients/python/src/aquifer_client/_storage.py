@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from aquifer.storage.v1 import remote_storage_service_pb2 as pb
 from aquifer.storage.v1.remote_storage_service_pb2_grpc import RemoteStorageServiceStub
@@ -20,12 +20,21 @@ from aquifer_core.segment import (
 )
 from aquifer_rpc import convert
 from aquifer_rpc.calls import call_stream, call_unary, call_upload
+from aquifer_rpc.large_messages import WirePiece, decode_piece
+from google.protobuf.message import Message
 
 from aquifer_client._connected import Connection
 from aquifer_client._segment_parts import checked_pieces, copy_messages
 
 if TYPE_CHECKING:
     from aquifer.storage.v1.remote_storage_service_pb2_grpc import RemoteStorageServiceAsyncStub
+
+_SERVICE: Final = pb.DESCRIPTOR.services_by_name["RemoteStorageService"].full_name
+_PIECE_STREAMS: Final[Mapping[type[Message], str]] = {
+    pb.FetchLogSegmentRequest: "FetchLogSegment",
+    pb.FetchRecordsRequest: "FetchRecords",
+    pb.FetchIndexRequest: "FetchIndex",
+}
 
 
 class GrpcRemoteStorageManager(RemoteStorageManager):
@@ -38,6 +47,7 @@ class GrpcRemoteStorageManager(RemoteStorageManager):
     def __init__(self) -> None:
         self._connection = Connection()
         self._made_stub: RemoteStorageServiceAsyncStub | None = None
+        self._piece_streams: dict[type[Message], Any] = {}
 
     async def configure(self, configs: Mapping[str, str]) -> None:
         """Connects; see `RemoteRoleConfig` for the keys.
@@ -45,7 +55,16 @@ class GrpcRemoteStorageManager(RemoteStorageManager):
         Raises:
             InvalidConfigurationError: refused properties, or configured already.
         """
-        self._made_stub = RemoteStorageServiceStub(self._connection.open(configs))
+        channel = self._connection.open(configs)
+        self._made_stub = RemoteStorageServiceStub(channel)
+        self._piece_streams = {
+            request: channel.unary_stream(
+                f"/{_SERVICE}/{method}",
+                request_serializer=request.SerializeToString,
+                response_deserializer=decode_piece,
+            )
+            for request, method in _PIECE_STREAMS.items()
+        }
 
     async def copy_log_segment_data(
         self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
@@ -72,14 +91,9 @@ class GrpcRemoteStorageManager(RemoteStorageManager):
             start_position=start_position,
             end_position=end_position,
         )
-        pieces = call_stream(
-            self._stub.FetchLogSegment,
-            request,
-            deadline_s=self._connection.config.stream_deadline_s,
-            affinity=_affinity(metadata),
-        )
-        checked = checked_pieces(pieces, str(metadata.segment_id.id), start_position)
-        async with aclosing(checked) as contents:
+        deadline_s = self._connection.config.stream_deadline_s
+        pieces = self._pieces(metadata, request, start_position, deadline_s)
+        async with aclosing(pieces) as contents:
             async for content in contents:
                 yield content
 
@@ -102,14 +116,8 @@ class GrpcRemoteStorageManager(RemoteStorageManager):
             if next_segment is None
             else convert.segment_metadata_to_pb(next_segment),
         )
-        pieces = call_stream(
-            self._stub.FetchRecords,
-            request,
-            deadline_s=self._connection.config.stream_deadline_s,
-            affinity=_affinity(metadata),
-        )
-        checked = checked_pieces(pieces, str(metadata.segment_id.id), None)
-        async with aclosing(checked) as contents:
+        deadline_s = self._connection.config.stream_deadline_s
+        async with aclosing(self._pieces(metadata, request, None, deadline_s)) as contents:
             async for content in contents:
                 yield content
 
@@ -119,9 +127,7 @@ class GrpcRemoteStorageManager(RemoteStorageManager):
             metadata=convert.segment_metadata_to_pb(metadata),
             index_type=convert.index_type_to_pb(index_type),
         )
-        pieces = call_stream(self._stub.FetchIndex, request, affinity=_affinity(metadata))
-        checked = checked_pieces(pieces, str(metadata.segment_id.id), 0)
-        async with aclosing(checked) as contents:
+        async with aclosing(self._pieces(metadata, request, 0, None)) as contents:
             return b"".join([content async for content in contents])
 
     async def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
@@ -214,11 +220,33 @@ class GrpcRemoteStorageManager(RemoteStorageManager):
         """See `RemoteStorageManager`."""
         await self._connection.close()
 
+    def _pieces(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        request: Message,
+        start_position: int | None,
+        deadline_s: float | None,
+    ) -> AsyncGenerator[bytes | memoryview, None]:
+        """The checked bytes of a stream of large messages."""
+        if self._made_stub is None:
+            raise _not_configured()
+        pieces: AsyncGenerator[WirePiece, None] = call_stream(
+            self._piece_streams[type(request)],
+            request,
+            deadline_s=deadline_s,
+            affinity=_affinity(metadata),
+        )
+        return checked_pieces(pieces, str(metadata.segment_id.id), start_position)
+
     @property
     def _stub(self) -> RemoteStorageServiceAsyncStub:
         if self._made_stub is None:
-            raise InvalidConfigurationError("not configured yet; call configure first")
+            raise _not_configured()
         return self._made_stub
+
+
+def _not_configured() -> InvalidConfigurationError:
+    return InvalidConfigurationError("not configured yet; call configure first")
 
 
 def _affinity(metadata: RemoteLogSegmentMetadata) -> bytes:

@@ -47,7 +47,7 @@ class ManagerFetchPath:
     async def fetch(self, request: RemoteFetch, deadline_s: float) -> FetchedRecords:
         """See `FetchPath`."""
         plan: FetchPlan | None = None
-        pieces: list[bytes] = []
+        pieces: list[bytes | memoryview] = []
         async with aclosing(self._manager.fetch(request, deadline_s)) as answers:
             async for answer in answers:
                 if isinstance(answer, FetchPlan):

@@ -14,6 +14,7 @@ from aquifer_core.segment import IsolationLevel, RemoteLogSegmentMetadata
 from aquifer_rpc import convert
 from aquifer_rpc.calls import call_stream, call_unary
 from aquifer_rpc.channel import Channel
+from aquifer_rpc.large_messages import large_bytes_or
 
 from aquifer_broker.log.log_values import TimestampAndOffset
 
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 _CALL_DEADLINE_S: Final = 5.0
+_SERVICE: Final = pb.DESCRIPTOR.services_by_name["RemoteLogManagerService"].full_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +123,13 @@ class ManagerClient:
 
     def __init__(self, channel: Channel, *, broker_id: int, incarnation: KafkaUuid) -> None:
         self._stub: RemoteLogManagerServiceAsyncStub = RemoteLogManagerServiceStub(channel)
+        self._fetch = channel.unary_stream(
+            f"/{_SERVICE}/Fetch",
+            request_serializer=pb.FetchRequest.SerializeToString,
+            response_deserializer=large_bytes_or(
+                pb.FetchResponse.FromString, pb.FetchResponse.DATA_FIELD_NUMBER
+            ),
+        )
         self._broker_id = broker_id
         self._incarnation = str(incarnation)
         self._affinity = f"broker {broker_id}".encode()
@@ -227,7 +236,7 @@ class ManagerClient:
 
     async def fetch(
         self, request: RemoteFetch, deadline_s: float
-    ) -> AsyncGenerator[FetchPlan | bytes, None]:
+    ) -> AsyncGenerator[FetchPlan | bytes | memoryview, None]:
         """The plan first, then record bytes; together whole batches. Closing the iterator stops the read.
 
         Raises:
@@ -243,7 +252,7 @@ class ManagerClient:
             lineage=convert.lineage_to_pb(dict(request.lineage)),
         )
         answers = call_stream(
-            self._stub.Fetch,
+            self._fetch,
             message,
             deadline_s=deadline_s,
             retry=False,
@@ -251,7 +260,9 @@ class ManagerClient:
         )
         async with aclosing(answers):
             async for answer in answers:
-                if answer.WhichOneof("message") == "plan":
+                if isinstance(answer, memoryview):
+                    yield answer
+                elif answer.WhichOneof("message") == "plan":
                     yield _plan_from_pb(answer.plan)
                 else:
                     yield answer.data

@@ -2,12 +2,13 @@
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Final
 
 import grpc.aio
 from aquifer.manager.v1 import remote_log_manager_service_pb2 as pb
 from aquifer.manager.v1 import remote_log_manager_service_pb2_grpc as pb_grpc
 from aquifer_rpc import convert
+from aquifer_rpc.large_messages import encoded_data
 
 from aquifer_manager.domain.fetch import FetchService
 from aquifer_manager.domain.fetch_plan import FetchPlan
@@ -15,10 +16,13 @@ from aquifer_manager.domain.offset_for_timestamp import OffsetForTimestamp
 from aquifer_manager.domain.remote_log_manager import RemoteLogManager
 from aquifer_manager.domain.tasks import TaskType
 from aquifer_manager.servicer import messages
+from aquifer_manager.servicer.explanations import explanation_to_pb
 
 __all__ = ["RemoteLogManagerServicer"]
 
 Context = grpc.aio.ServicerContext[Any, Any]
+
+_DATA: Final = pb.FetchResponse.DATA_FIELD_NUMBER
 
 
 class RemoteLogManagerServicer(pb_grpc.RemoteLogManagerServiceServicer):
@@ -118,8 +122,8 @@ class RemoteLogManagerServicer(pb_grpc.RemoteLogManagerServiceServicer):
                 if isinstance(piece, FetchPlan):
                     yield pb.FetchResponse(plan=messages.fetch_plan_to_pb(piece))
                 else:
-                    for data in messages.cut(piece):
-                        yield pb.FetchResponse(data=data)
+                    for message in encoded_data(pb.FetchResponse, _DATA, piece):
+                        yield message
 
     async def PlanFetch(
         self, request: pb.PlanFetchRequest, context: Context
@@ -184,6 +188,18 @@ class RemoteLogManagerServicer(pb_grpc.RemoteLogManagerServiceServicer):
         return pb.RunTaskResponse(
             actions=[messages.action_to_pb(action) for action in outcome.actions]
         )
+
+    async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
+        """See the contract."""
+        del context
+        explanations = await self._manager.explain(
+            messages.tip_of(request),
+            offset=request.offset if request.HasField("offset") else None,
+            segment_id=convert.uuid_from_pb(request.segment_id, "segment_id")
+            if request.HasField("segment_id")
+            else None,
+        )
+        return pb.ExplainResponse(explanations=[explanation_to_pb(each) for each in explanations])
 
     async def PauseTasks(
         self, request: pb.PauseTasksRequest, context: Context

@@ -20,7 +20,6 @@ from aquifer_manager.domain.topic_config import TopicConfig
 
 __all__ = [
     "action_to_pb",
-    "cut",
     "fetch_plan_to_pb",
     "fetch_request_from_pb",
     "found_offset_to_pb",
@@ -35,7 +34,6 @@ __all__ = [
     "view_to_pb",
 ]
 
-_MAX_DATA_BYTES: Final = 1024 * 1024
 _PARTITIONS_A_MESSAGE: Final = 500
 
 
@@ -123,16 +121,6 @@ def fetch_plan_to_pb(plan: FetchPlan) -> pb.FetchPlan:
     if plan.next_segment is not None:
         message.next_segment.CopyFrom(convert.segment_metadata_to_pb(plan.next_segment))
     return message
-
-
-def cut(piece: bytes | memoryview) -> Iterator[bytes]:
-    """A piece in parts of at most 1 MiB; a small `bytes` is handed on as it is."""
-    if isinstance(piece, bytes) and len(piece) <= _MAX_DATA_BYTES:
-        yield piece
-        return
-    view = memoryview(piece)
-    for start in range(0, len(view), _MAX_DATA_BYTES):
-        yield bytes(view[start : start + _MAX_DATA_BYTES])
 
 
 def timestamp_query_from_pb(message: pb.FindOffsetForTimestampRequest) -> TimestampQuery:

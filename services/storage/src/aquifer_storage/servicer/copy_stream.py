@@ -8,8 +8,7 @@ from aquifer_core.errors import CorruptSegmentError, InvalidRequestError
 from aquifer_core.formats.checksum import crc32c
 from aquifer_core.segment import LogSegmentData, RemoteLogSegmentMetadata
 from aquifer_rpc import convert
-
-from aquifer_storage.servicer.pieces import MAX_DATA_BYTES
+from aquifer_rpc.large_messages import MAX_DATA_BYTES
 
 _MAX_SMALL_PARTS_BYTES: Final = 64 << 20
 _REQUIRED: Final = (

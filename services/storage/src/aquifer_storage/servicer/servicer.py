@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from aquifer.storage.v1 import remote_storage_service_pb2 as pb
 from aquifer.storage.v1.remote_storage_service_pb2_grpc import RemoteStorageServiceServicer
 from aquifer_rpc import convert
+from aquifer_rpc.large_messages import MAX_DATA_BYTES, encoded_pieces
 
 from aquifer_storage import __version__
 from aquifer_storage.domain.options import MAX_SEGMENT_BYTES
@@ -16,7 +17,6 @@ from aquifer_storage.domain.remote_storage import RemoteStorage
 from aquifer_storage.domain.store_check import StoreCheck
 from aquifer_storage.servicer.check_results import check_result_to_pb
 from aquifer_storage.servicer.copy_stream import CopyStream
-from aquifer_storage.servicer.pieces import MAX_DATA_BYTES, encoded_pieces
 
 if TYPE_CHECKING:
     import grpc.aio
