@@ -66,10 +66,27 @@ def errors_page() -> str:
     return MARK + head + "| reason | meaning and remedy |\n|---|---|\n" + "\n".join(lines) + "\n"
 
 
+def why_page() -> str:
+    """Every answer of `aquifer why` with its documentation from the contract."""
+    text = (ROOT / "protos/aquifer/manager/v1/remote_log_manager_service.proto").read_text()
+    entries = re.findall(r"((?:  //.*\n)+)  WHY_REASON_([A-Z_]+) = (\d+);", text)
+    lines = [
+        f"| `{name}` | {' '.join(part.strip('/ ') for part in comment.splitlines())} |"
+        for comment, name, number in entries
+        if number != "0"
+    ]
+    head = (
+        "# Answers of `aquifer why`\n\n"
+        "Why a segment is still local, not yet deleted, or unreadable (`Explanation.reason`).\n\n"
+    )
+    return MARK + head + "| reason | meaning and remedy |\n|---|---|\n" + "\n".join(lines) + "\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "reference/configuration.md": configuration_page,
     "reference/errors.md": errors_page,
     "reference/telemetry.md": telemetry_page,
+    "reference/why.md": why_page,
     "requirements.md": requirements_page,
 }
 

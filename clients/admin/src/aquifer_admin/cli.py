@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from aquifer_core.errors import AquiferError
 
-from aquifer_admin.commands import metadata, partitions, scrub, segments, status, store, topics
+from aquifer_admin.commands import metadata, partitions, scrub, segments, status, store, topics, why
 
 app = typer.Typer(
     name="aquifer",
@@ -23,6 +23,7 @@ app.add_typer(store.app, name="store")
 app.add_typer(metadata.app, name="metadata")
 status.add_to(app)
 scrub.add_to(app)
+why.add_to(app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -48,6 +48,8 @@ from aquifer_manager.domain.segment_lookup import SegmentLookup
 from aquifer_manager.domain.task_lane import LaneSettings
 from aquifer_manager.domain.tasks import TaskState, TaskType
 from aquifer_manager.domain.topic_config import RetentionOverrides
+from aquifer_manager.domain.why import Explainer
+from aquifer_manager.domain.why_reading import ReadExplainer
 from aquifer_manager.servicer import RemoteLogManagerServicer
 from aquifer_manager.settings import ManagerSettings
 
@@ -331,6 +333,16 @@ def _parts(
             grace_ms=settings.scrub_grace_ms,
         ),
         observer=LogObserver(registry, brokers, clock=clock),
+        explainer=Explainer(
+            registry,
+            scheduler,
+            logs,
+            metadata,
+            expiration,
+            failures=failures,
+            reading=ReadExplainer(storage, metadata),
+            clock=clock,
+        ),
         clock=clock,
     )
 

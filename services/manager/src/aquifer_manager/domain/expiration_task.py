@@ -18,7 +18,12 @@ from aquifer_manager.domain.registry import Registry
 from aquifer_manager.domain.segment_copy import SegmentCopy
 from aquifer_manager.domain.segment_deletion import SegmentDeletion
 from aquifer_manager.domain.tasks import ActionKind, TaskAction, TaskKey, TaskOutcome
-from aquifer_manager.domain.topic_config import RetentionOverrides, effective_retention
+from aquifer_manager.domain.topic_config import (
+    EffectiveRetention,
+    RetentionOverrides,
+    TopicConfig,
+    effective_retention,
+)
 
 __all__ = ["ExpirationTask"]
 
@@ -67,7 +72,7 @@ class ExpirationTask:
         self._clock = clock
         self._telemetry = telemetry
         self._overrides = overrides
-        self._copy_abandoned_after_ms = copy_abandoned_after_ms
+        self.copy_abandoned_after_ms = copy_abandoned_after_ms
         self._segments_per_run = segments_per_run
 
     async def run(self, key: TaskKey) -> TaskOutcome:
@@ -98,7 +103,7 @@ class ExpirationTask:
         if assignment is None:
             raise RemoteResourceNotFoundError(f"the leader of {tip} is not registered here")
         log = await self._logs.describe(assignment)
-        plan = await self._plan(assignment, log)
+        plan = await self.plan(assignment, log)
         return TaskOutcome(actions=tuple(_action(candidate) for candidate in plan.candidates))
 
     async def _run(self, assignment: Assignment) -> TaskOutcome:
@@ -107,7 +112,7 @@ class ExpirationTask:
             await self._copies.settle(assignment.work, assignment.broker_id)
         log = await self._logs.prepare(assignment)
         await self._logs.record_log_start(assignment, log.log_start_offset)
-        plan = await self._plan(assignment, log)
+        plan = await self.plan(assignment, log)
         if not plan.candidates:
             return TaskOutcome()
         await self._raise_log_start(assignment, log, plan)
@@ -118,8 +123,17 @@ class ExpirationTask:
         more = len(plan.candidates) > len(chosen)
         return TaskOutcome(actions=tuple(actions), more_work=more)
 
-    async def _plan(self, assignment: Assignment, log: LogDescription) -> RetentionPlan:
-        retention = effective_retention(assignment.config, self._overrides)
+    def retention(self, config: TopicConfig) -> EffectiveRetention:
+        """What remote segments of a topic are judged by."""
+        return effective_retention(config, self._overrides)
+
+    async def plan(self, assignment: Assignment, log: LogDescription) -> RetentionPlan:
+        """What retention would delete now, given the leader's log; changes nothing.
+
+        Raises:
+            AquiferError: metadata did not answer.
+        """
+        retention = self.retention(assignment.config)
         policy = RetentionPolicy(
             retention_ms=retention.retention_ms,
             retention_bytes=retention.retention_bytes,
@@ -127,7 +141,7 @@ class ExpirationTask:
             log_end_offset=log.log_end_offset,
             local_only_bytes=log.local_only_bytes,
             in_progress=frozenset(assignment.work.in_progress),
-            copy_abandoned_after_ms=self._copy_abandoned_after_ms,
+            copy_abandoned_after_ms=self.copy_abandoned_after_ms,
         )
         return await self._metadata.list_retention_candidates(
             assignment.topic_id_partition, log.lineage(), policy, self._clock.now_ms()

@@ -20,6 +20,8 @@ from aquifer_manager.domain.scheduler import Scheduler
 from aquifer_manager.domain.scrub_task import ScrubTask
 from aquifer_manager.domain.tasks import TaskKey, TaskOutcome, TaskState, TaskType
 from aquifer_manager.domain.topic_config import TopicConfig
+from aquifer_manager.domain.why import Explainer
+from aquifer_manager.domain.why_reasons import Explanation
 
 __all__ = ["ManagerParts", "RemoteLogManager"]
 
@@ -39,6 +41,7 @@ class ManagerParts:
     expiration: ExpirationTask
     scrub: ScrubTask
     observer: LogObserver
+    explainer: Explainer
     clock: Clock
 
 
@@ -56,6 +59,7 @@ class RemoteLogManager:
         self._expiration = parts.expiration
         self._scrub = parts.scrub
         self._observer = parts.observer
+        self._explainer = parts.explainer
         self._clock = parts.clock
 
     def register_broker(self, broker_id: int, incarnation: str, address: str) -> int:
@@ -176,6 +180,27 @@ class RemoteLogManager:
         partition = self._registry.require(tip)
         await self._observer.observe_one(tip)
         return self._view(partition)
+
+    async def explain(
+        self,
+        tip: TopicIdPartition,
+        *,
+        offset: int | None = None,
+        segment_id: KafkaUuid | None = None,
+    ) -> list[Explanation]:
+        """Why segments of a partition are local, not deleted or unreadable: of a segment, an offset, or what is most overdue.
+
+        Raises:
+            RemoteResourceNotFoundError: metadata does not have the segment (SEGMENT_NOT_FOUND).
+            InvalidRequestError: an offset and a segment were given.
+        """
+        if offset is not None and segment_id is not None:
+            raise InvalidRequestError("give an offset or a segment, not both")
+        if segment_id is not None:
+            return await self._explainer.explain_segment(tip, segment_id)
+        if offset is not None:
+            return await self._explainer.explain_offset(tip, offset)
+        return await self._explainer.explain_partition(tip)
 
     def list_partitions(self, topic: str = "") -> list[PartitionView]:
         """State of all partitions, or those of one topic, as last observed."""

@@ -57,6 +57,222 @@ TASK_TYPE_SCRUB: TaskType.ValueType  # 5
 """Compares metadata, listing and content."""
 Global___TaskType: _TypeAlias = TaskType  # noqa: Y015
 
+class _WhyQuestion:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _WhyQuestionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WhyQuestion.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    WHY_QUESTION_UNSPECIFIED: _WhyQuestion.ValueType  # 0
+    """Never valid."""
+    WHY_QUESTION_STILL_LOCAL: _WhyQuestion.ValueType  # 1
+    """Why is it on the broker's disk, alone or still?"""
+    WHY_QUESTION_NOT_DELETED: _WhyQuestion.ValueType  # 2
+    """Why is it in remote storage, still?"""
+    WHY_QUESTION_UNREADABLE: _WhyQuestion.ValueType  # 3
+    """Why can it not be read?"""
+
+class WhyQuestion(_WhyQuestion, metaclass=_WhyQuestionEnumTypeWrapper):
+    """What is asked about a segment."""
+
+WHY_QUESTION_UNSPECIFIED: WhyQuestion.ValueType  # 0
+"""Never valid."""
+WHY_QUESTION_STILL_LOCAL: WhyQuestion.ValueType  # 1
+"""Why is it on the broker's disk, alone or still?"""
+WHY_QUESTION_NOT_DELETED: WhyQuestion.ValueType  # 2
+"""Why is it in remote storage, still?"""
+WHY_QUESTION_UNREADABLE: WhyQuestion.ValueType  # 3
+"""Why can it not be read?"""
+Global___WhyQuestion: _TypeAlias = WhyQuestion  # noqa: Y015
+
+class _WhyReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _WhyReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WhyReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    WHY_REASON_UNSPECIFIED: _WhyReason.ValueType  # 0
+    """Never valid."""
+    WHY_REASON_TIERING_DISABLED: _WhyReason.ValueType  # 1
+    """The topic is not tiered; set `remote.storage.enable=true`."""
+    WHY_REASON_COPY_DISABLED: _WhyReason.ValueType  # 2
+    """The topic is tiered and `remote.log.copy.disable=true` keeps it from being copied."""
+    WHY_REASON_ACTIVE_SEGMENT: _WhyReason.ValueType  # 3
+    """It is still written to; only rolled segments are copied. It rolls by `segment.bytes` and `segment.ms`."""
+    WHY_REASON_NOT_STABLE: _WhyReason.ValueType  # 4
+    """It reaches beyond the last stable offset: records are not replicated yet, or a transaction is open."""
+    WHY_REASON_BELOW_LOG_START: _WhyReason.ValueType  # 5
+    """All of it is below the log start offset; it goes with the broker's next retention check."""
+    WHY_REASON_PAUSED: _WhyReason.ValueType  # 6
+    """An operator paused the partition or its topic; `aquifer partitions resume`."""
+    WHY_REASON_COPYING: _WhyReason.ValueType  # 7
+    """It is being uploaded now."""
+    WHY_REASON_WAITING_FOR_COPY_SLOT: _WhyReason.ValueType  # 8
+    """Its copy is due and waits for one of the copy slots."""
+    WHY_REASON_WAITING_FOR_NEXT_RUN: _WhyReason.ValueType  # 9
+    """Its copy begins with the next run of the partition's copy task."""
+    WHY_REASON_BEHIND_OLDER_SEGMENTS: _WhyReason.ValueType  # 10
+    """Older segments of the partition are copied first, and are not yet."""
+    WHY_REASON_COPY_FAILING: _WhyReason.ValueType  # 11
+    """Copies fail; the last error says how, `for_ms` since when. They are tried again for ever."""
+    WHY_REASON_COPY_UNCONFIRMED: _WhyReason.ValueType  # 12
+    """It is stored, and metadata has not confirmed it yet; the next run asks again."""
+    WHY_REASON_BROKER_NOT_TOLD: _WhyReason.ValueType  # 13
+    """It is remote and the broker has not been told yet."""
+    WHY_REASON_LOCAL_RETENTION_NOT_REACHED: _WhyReason.ValueType  # 14
+    """It is remote, and `local.retention.ms` and `.bytes` keep it on the broker's disk."""
+    WHY_REASON_LOCAL_RETENTION_DUE: _WhyReason.ValueType  # 15
+    """It is remote, and goes with the broker's next retention check."""
+    WHY_REASON_RETENTION_NOT_REACHED: _WhyReason.ValueType  # 16
+    """Neither time nor size retention has reached it."""
+    WHY_REASON_RETENTION_UNLIMITED: _WhyReason.ValueType  # 17
+    """The topic has no retention."""
+    WHY_REASON_DELETION_DUE: _WhyReason.ValueType  # 18
+    """Retention has reached it; it goes with the next run of the expiration task."""
+    WHY_REASON_DELETION_PENDING: _WhyReason.ValueType  # 19
+    """Its deletion has begun and goes on with the next run."""
+    WHY_REASON_DELETION_FAILING: _WhyReason.ValueType  # 20
+    """Its deletion fails; the last error says how, `for_ms` since when. It is tried again for ever."""
+    WHY_REASON_EXPIRATION_FAILING: _WhyReason.ValueType  # 21
+    """The expiration task fails before it comes to deleting; the last error says how."""
+    WHY_REASON_PARTITION_DELETION: _WhyReason.ValueType  # 22
+    """Remote data of the whole partition is being deleted."""
+    WHY_REASON_COPY_DANGLING_YOUNG: _WhyReason.ValueType  # 23
+    """A copy that nobody is known to work on; it goes at the age `copy_abandoned_after_ms`."""
+    WHY_REASON_BEHIND_COPY_IN_PROGRESS: _WhyReason.ValueType  # 24
+    """Retention goes no further than a copy in progress."""
+    WHY_REASON_BEYOND_LOG_END: _WhyReason.ValueType  # 25
+    """Its leader epochs are not the leader's, and it is kept because it reaches beyond the leader's log end."""
+    WHY_REASON_LEADER_UNKNOWN: _WhyReason.ValueType  # 26
+    """No broker that leads the partition is registered with this manager."""
+    WHY_REASON_LEADERSHIP_MOVED: _WhyReason.ValueType  # 27
+    """The broker that was announced as leader does not lead the partition any more."""
+    WHY_REASON_LEADER_FENCED: _WhyReason.ValueType  # 28
+    """Metadata knows a newer leader; nothing is done until one is announced."""
+    WHY_REASON_BROKER_UNREACHABLE: _WhyReason.ValueType  # 29
+    """The leader does not answer."""
+    WHY_REASON_STORE_UNREACHABLE: _WhyReason.ValueType  # 30
+    """The object store or the storage service does not answer."""
+    WHY_REASON_METADATA_UNREACHABLE: _WhyReason.ValueType  # 31
+    """Metadata or its database does not answer."""
+    WHY_REASON_OFFSETS_CONTRADICT: _WhyReason.ValueType  # 32
+    """Offsets contradict each other; what would make it worse is deferred."""
+    WHY_REASON_ABOVE_LOG_END: _WhyReason.ValueType  # 33
+    """The offset is past the log's end."""
+    WHY_REASON_READ_LOCALLY: _WhyReason.ValueType  # 34
+    """It is read from the broker's disk."""
+    WHY_REASON_READABLE: _WhyReason.ValueType  # 35
+    """It was read from remote storage just now."""
+    WHY_REASON_NO_LEADER_EPOCH: _WhyReason.ValueType  # 36
+    """The leader has no leader epoch for the offset, and segments are looked up by epoch."""
+    WHY_REASON_NOT_IN_LINEAGE: _WhyReason.ValueType  # 37
+    """Remote segments hold the offset in other leader epochs than the leader's."""
+    WHY_REASON_COPY_NOT_FINISHED: _WhyReason.ValueType  # 38
+    """Its copy has not finished."""
+    WHY_REASON_BEING_DELETED: _WhyReason.ValueType  # 39
+    """It is being deleted."""
+    WHY_REASON_NO_SEGMENT: _WhyReason.ValueType  # 40
+    """No remote segment holds the offset."""
+    WHY_REASON_OBJECTS_MISSING: _WhyReason.ValueType  # 41
+    """Metadata has it, the store does not; see `aquifer scrub`."""
+    WHY_REASON_OBJECTS_CORRUPT: _WhyReason.ValueType  # 42
+    """Stored bytes do not match their checksum; see `aquifer segments verify`."""
+    WHY_REASON_ENCRYPTION_KEY_UNAVAILABLE: _WhyReason.ValueType  # 43
+    """The key that its data key is wrapped with is not in the key ring."""
+
+class WhyReason(_WhyReason, metaclass=_WhyReasonEnumTypeWrapper):
+    """Answer to a question; the text is for people and may change, the reason may not."""
+
+WHY_REASON_UNSPECIFIED: WhyReason.ValueType  # 0
+"""Never valid."""
+WHY_REASON_TIERING_DISABLED: WhyReason.ValueType  # 1
+"""The topic is not tiered; set `remote.storage.enable=true`."""
+WHY_REASON_COPY_DISABLED: WhyReason.ValueType  # 2
+"""The topic is tiered and `remote.log.copy.disable=true` keeps it from being copied."""
+WHY_REASON_ACTIVE_SEGMENT: WhyReason.ValueType  # 3
+"""It is still written to; only rolled segments are copied. It rolls by `segment.bytes` and `segment.ms`."""
+WHY_REASON_NOT_STABLE: WhyReason.ValueType  # 4
+"""It reaches beyond the last stable offset: records are not replicated yet, or a transaction is open."""
+WHY_REASON_BELOW_LOG_START: WhyReason.ValueType  # 5
+"""All of it is below the log start offset; it goes with the broker's next retention check."""
+WHY_REASON_PAUSED: WhyReason.ValueType  # 6
+"""An operator paused the partition or its topic; `aquifer partitions resume`."""
+WHY_REASON_COPYING: WhyReason.ValueType  # 7
+"""It is being uploaded now."""
+WHY_REASON_WAITING_FOR_COPY_SLOT: WhyReason.ValueType  # 8
+"""Its copy is due and waits for one of the copy slots."""
+WHY_REASON_WAITING_FOR_NEXT_RUN: WhyReason.ValueType  # 9
+"""Its copy begins with the next run of the partition's copy task."""
+WHY_REASON_BEHIND_OLDER_SEGMENTS: WhyReason.ValueType  # 10
+"""Older segments of the partition are copied first, and are not yet."""
+WHY_REASON_COPY_FAILING: WhyReason.ValueType  # 11
+"""Copies fail; the last error says how, `for_ms` since when. They are tried again for ever."""
+WHY_REASON_COPY_UNCONFIRMED: WhyReason.ValueType  # 12
+"""It is stored, and metadata has not confirmed it yet; the next run asks again."""
+WHY_REASON_BROKER_NOT_TOLD: WhyReason.ValueType  # 13
+"""It is remote and the broker has not been told yet."""
+WHY_REASON_LOCAL_RETENTION_NOT_REACHED: WhyReason.ValueType  # 14
+"""It is remote, and `local.retention.ms` and `.bytes` keep it on the broker's disk."""
+WHY_REASON_LOCAL_RETENTION_DUE: WhyReason.ValueType  # 15
+"""It is remote, and goes with the broker's next retention check."""
+WHY_REASON_RETENTION_NOT_REACHED: WhyReason.ValueType  # 16
+"""Neither time nor size retention has reached it."""
+WHY_REASON_RETENTION_UNLIMITED: WhyReason.ValueType  # 17
+"""The topic has no retention."""
+WHY_REASON_DELETION_DUE: WhyReason.ValueType  # 18
+"""Retention has reached it; it goes with the next run of the expiration task."""
+WHY_REASON_DELETION_PENDING: WhyReason.ValueType  # 19
+"""Its deletion has begun and goes on with the next run."""
+WHY_REASON_DELETION_FAILING: WhyReason.ValueType  # 20
+"""Its deletion fails; the last error says how, `for_ms` since when. It is tried again for ever."""
+WHY_REASON_EXPIRATION_FAILING: WhyReason.ValueType  # 21
+"""The expiration task fails before it comes to deleting; the last error says how."""
+WHY_REASON_PARTITION_DELETION: WhyReason.ValueType  # 22
+"""Remote data of the whole partition is being deleted."""
+WHY_REASON_COPY_DANGLING_YOUNG: WhyReason.ValueType  # 23
+"""A copy that nobody is known to work on; it goes at the age `copy_abandoned_after_ms`."""
+WHY_REASON_BEHIND_COPY_IN_PROGRESS: WhyReason.ValueType  # 24
+"""Retention goes no further than a copy in progress."""
+WHY_REASON_BEYOND_LOG_END: WhyReason.ValueType  # 25
+"""Its leader epochs are not the leader's, and it is kept because it reaches beyond the leader's log end."""
+WHY_REASON_LEADER_UNKNOWN: WhyReason.ValueType  # 26
+"""No broker that leads the partition is registered with this manager."""
+WHY_REASON_LEADERSHIP_MOVED: WhyReason.ValueType  # 27
+"""The broker that was announced as leader does not lead the partition any more."""
+WHY_REASON_LEADER_FENCED: WhyReason.ValueType  # 28
+"""Metadata knows a newer leader; nothing is done until one is announced."""
+WHY_REASON_BROKER_UNREACHABLE: WhyReason.ValueType  # 29
+"""The leader does not answer."""
+WHY_REASON_STORE_UNREACHABLE: WhyReason.ValueType  # 30
+"""The object store or the storage service does not answer."""
+WHY_REASON_METADATA_UNREACHABLE: WhyReason.ValueType  # 31
+"""Metadata or its database does not answer."""
+WHY_REASON_OFFSETS_CONTRADICT: WhyReason.ValueType  # 32
+"""Offsets contradict each other; what would make it worse is deferred."""
+WHY_REASON_ABOVE_LOG_END: WhyReason.ValueType  # 33
+"""The offset is past the log's end."""
+WHY_REASON_READ_LOCALLY: WhyReason.ValueType  # 34
+"""It is read from the broker's disk."""
+WHY_REASON_READABLE: WhyReason.ValueType  # 35
+"""It was read from remote storage just now."""
+WHY_REASON_NO_LEADER_EPOCH: WhyReason.ValueType  # 36
+"""The leader has no leader epoch for the offset, and segments are looked up by epoch."""
+WHY_REASON_NOT_IN_LINEAGE: WhyReason.ValueType  # 37
+"""Remote segments hold the offset in other leader epochs than the leader's."""
+WHY_REASON_COPY_NOT_FINISHED: WhyReason.ValueType  # 38
+"""Its copy has not finished."""
+WHY_REASON_BEING_DELETED: WhyReason.ValueType  # 39
+"""It is being deleted."""
+WHY_REASON_NO_SEGMENT: WhyReason.ValueType  # 40
+"""No remote segment holds the offset."""
+WHY_REASON_OBJECTS_MISSING: WhyReason.ValueType  # 41
+"""Metadata has it, the store does not; see `aquifer scrub`."""
+WHY_REASON_OBJECTS_CORRUPT: WhyReason.ValueType  # 42
+"""Stored bytes do not match their checksum; see `aquifer segments verify`."""
+WHY_REASON_ENCRYPTION_KEY_UNAVAILABLE: WhyReason.ValueType  # 43
+"""The key that its data key is wrapped with is not in the key ring."""
+Global___WhyReason: _TypeAlias = WhyReason  # noqa: Y015
+
 @_typing.final
 class RegisterBrokerRequest(_message.Message):
     """Registers a broker."""
@@ -1098,6 +1314,130 @@ class RunTaskResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RunTaskResponse: _TypeAlias = RunTaskResponse  # noqa: Y015
+
+@_typing.final
+class ExplainRequest(_message.Message):
+    """Asks for explanations: of an offset, of a remote segment, or (neither) of what is most overdue in the partition."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_PARTITION_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    SEGMENT_ID_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    """Explain the segments that hold this offset."""
+    segment_id: _builtins.str
+    """Explain this remote segment."""
+    @_builtins.property
+    def topic_id_partition(self) -> _partition_pb2.TopicIdPartition:
+        """Partition; it need not be registered with this manager."""
+
+    def __init__(
+        self,
+        *,
+        topic_id_partition: _partition_pb2.TopicIdPartition | None = ...,
+        offset: _builtins.int | None = ...,
+        segment_id: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_offset", b"_offset", "_segment_id", b"_segment_id", "offset", b"offset", "segment_id", b"segment_id", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_offset", b"_offset", "_segment_id", b"_segment_id", "offset", b"offset", "segment_id", b"segment_id", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__offset: _TypeAlias = _typing.Literal["offset"]  # noqa: Y015
+    _WhichOneofArgType__offset: _TypeAlias = _typing.Literal["_offset", b"_offset"]  # noqa: Y015
+    _WhichOneofReturnType__segment_id: _TypeAlias = _typing.Literal["segment_id"]  # noqa: Y015
+    _WhichOneofArgType__segment_id: _TypeAlias = _typing.Literal["_segment_id", b"_segment_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__offset) -> _WhichOneofReturnType__offset | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__segment_id) -> _WhichOneofReturnType__segment_id | None: ...
+
+Global___ExplainRequest: _TypeAlias = ExplainRequest  # noqa: Y015
+
+@_typing.final
+class Explanation(_message.Message):
+    """An answer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUESTION_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    START_OFFSET_FIELD_NUMBER: _builtins.int
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    SEGMENT_ID_FIELD_NUMBER: _builtins.int
+    FOR_MS_FIELD_NUMBER: _builtins.int
+    LAST_ERROR_REASON_FIELD_NUMBER: _builtins.int
+    LAST_ERROR_FIELD_NUMBER: _builtins.int
+    question: Global___WhyQuestion.ValueType
+    """To which question."""
+    reason: Global___WhyReason.ValueType
+    """The answer."""
+    text: _builtins.str
+    """The answer for people, with what it was derived from."""
+    start_offset: _builtins.int
+    """First offset that it is about."""
+    end_offset: _builtins.int
+    """Last offset that it is about; below the first one: none."""
+    segment_id: _builtins.str
+    """Remote segment that it is about."""
+    for_ms: _builtins.int
+    """For how long it has been so, where that is known."""
+    last_error_reason: _builtins.str
+    """Reason of the last error, of `aquifer.errors.v1`; empty: none."""
+    last_error: _builtins.str
+    """Text of the last error."""
+    def __init__(
+        self,
+        *,
+        question: Global___WhyQuestion.ValueType = ...,
+        reason: Global___WhyReason.ValueType = ...,
+        text: _builtins.str = ...,
+        start_offset: _builtins.int = ...,
+        end_offset: _builtins.int = ...,
+        segment_id: _builtins.str | None = ...,
+        for_ms: _builtins.int | None = ...,
+        last_error_reason: _builtins.str = ...,
+        last_error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_for_ms", b"_for_ms", "_segment_id", b"_segment_id", "for_ms", b"for_ms", "segment_id", b"segment_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_for_ms", b"_for_ms", "_segment_id", b"_segment_id", "end_offset", b"end_offset", "for_ms", b"for_ms", "last_error", b"last_error", "last_error_reason", b"last_error_reason", "question", b"question", "reason", b"reason", "segment_id", b"segment_id", "start_offset", b"start_offset", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__for_ms: _TypeAlias = _typing.Literal["for_ms"]  # noqa: Y015
+    _WhichOneofArgType__for_ms: _TypeAlias = _typing.Literal["_for_ms", b"_for_ms"]  # noqa: Y015
+    _WhichOneofReturnType__segment_id: _TypeAlias = _typing.Literal["segment_id"]  # noqa: Y015
+    _WhichOneofArgType__segment_id: _TypeAlias = _typing.Literal["_segment_id", b"_segment_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__for_ms) -> _WhichOneofReturnType__for_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__segment_id) -> _WhichOneofReturnType__segment_id | None: ...
+
+Global___Explanation: _TypeAlias = Explanation  # noqa: Y015
+
+@_typing.final
+class ExplainResponse(_message.Message):
+    """Answers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXPLANATIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def explanations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Explanation]:
+        """Most urgent first."""
+
+    def __init__(
+        self,
+        *,
+        explanations: _abc.Iterable[Global___Explanation] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["explanations", b"explanations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainResponse: _TypeAlias = ExplainResponse  # noqa: Y015
 
 @_typing.final
 class PauseTasksRequest(_message.Message):

@@ -106,6 +106,11 @@ class RemoteLogManagerServiceStub:
                 request_serializer=aquifer_dot_manager_dot_v1_dot_remote__log__manager__service__pb2.RunTaskRequest.SerializeToString,
                 response_deserializer=aquifer_dot_manager_dot_v1_dot_remote__log__manager__service__pb2.RunTaskResponse.FromString,
                 _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/aquifer.manager.v1.RemoteLogManagerService/Explain',
+                request_serializer=aquifer_dot_manager_dot_v1_dot_remote__log__manager__service__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=aquifer_dot_manager_dot_v1_dot_remote__log__manager__service__pb2.ExplainResponse.FromString,
+                _registered_method=True)
         self.PauseTasks = channel.unary_unary(
                 '/aquifer.manager.v1.RemoteLogManagerService/PauseTasks',
                 request_serializer=aquifer_dot_manager_dot_v1_dot_remote__log__manager__service__pb2.PauseTasksRequest.SerializeToString,
@@ -261,6 +266,17 @@ class RemoteLogManagerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Explain(self, request, context):
+        """Says why segments of a partition are still local, not yet deleted, or unreadable, from what is known now. Reads one record
+        batch when it has to find out whether a segment can be read; changes nothing.
+
+        Errors:
+        * `NOT_FOUND` (SEGMENT_NOT_FOUND): metadata does not have the segment asked for.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def PauseTasks(self, request, context):
         """Stops copies and expirations of partitions until they are resumed. Runs in flight complete. Idempotent.
 
@@ -346,6 +362,11 @@ def add_RemoteLogManagerServiceServicer_to_server(servicer, server):
                     servicer.RunTask,
                     request_deserializer=aquifer_dot_manager_dot_v1_dot_remote__log__manager__service__pb2.RunTaskRequest.FromString,
                     response_serializer=aquifer_dot_manager_dot_v1_dot_remote__log__manager__service__pb2.RunTaskResponse.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=aquifer_dot_manager_dot_v1_dot_remote__log__manager__service__pb2.ExplainRequest.FromString,
+                    response_serializer=aquifer_dot_manager_dot_v1_dot_remote__log__manager__service__pb2.ExplainResponse.SerializeToString,
             ),
             'PauseTasks': grpc.unary_unary_rpc_method_handler(
                     servicer.PauseTasks,
@@ -716,6 +737,33 @@ class RemoteLogManagerService:
             '/aquifer.manager.v1.RemoteLogManagerService/RunTask',
             aquifer_dot_manager_dot_v1_dot_remote__log__manager__service__pb2.RunTaskRequest.SerializeToString,
             aquifer_dot_manager_dot_v1_dot_remote__log__manager__service__pb2.RunTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aquifer.manager.v1.RemoteLogManagerService/Explain',
+            aquifer_dot_manager_dot_v1_dot_remote__log__manager__service__pb2.ExplainRequest.SerializeToString,
+            aquifer_dot_manager_dot_v1_dot_remote__log__manager__service__pb2.ExplainResponse.FromString,
             options,
             channel_credentials,
             insecure,

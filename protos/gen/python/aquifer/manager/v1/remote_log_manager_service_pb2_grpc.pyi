@@ -121,6 +121,13 @@ class RemoteLogManagerServiceStub:
     * `NOT_FOUND` (PARTITION_NOT_FOUND): not registered with this manager.
     * what the run failed with.
     """
+    Explain: _grpc.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.ExplainRequest, _remote_log_manager_service_pb2.ExplainResponse]
+    """Says why segments of a partition are still local, not yet deleted, or unreadable, from what is known now. Reads one record
+    batch when it has to find out whether a segment can be read; changes nothing.
+
+    Errors:
+    * `NOT_FOUND` (SEGMENT_NOT_FOUND): metadata does not have the segment asked for.
+    """
     PauseTasks: _grpc.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.PauseTasksRequest, _remote_log_manager_service_pb2.PauseTasksResponse]
     """Stops copies and expirations of partitions until they are resumed. Runs in flight complete. Idempotent.
 
@@ -224,6 +231,13 @@ class RemoteLogManagerServiceAsyncStub(RemoteLogManagerServiceStub):
     Errors:
     * `NOT_FOUND` (PARTITION_NOT_FOUND): not registered with this manager.
     * what the run failed with.
+    """
+    Explain: _aio.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.ExplainRequest, _remote_log_manager_service_pb2.ExplainResponse]  # type: ignore[assignment]
+    """Says why segments of a partition are still local, not yet deleted, or unreadable, from what is known now. Reads one record
+    batch when it has to find out whether a segment can be read; changes nothing.
+
+    Errors:
+    * `NOT_FOUND` (SEGMENT_NOT_FOUND): metadata does not have the segment asked for.
     """
     PauseTasks: _aio.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.PauseTasksRequest, _remote_log_manager_service_pb2.PauseTasksResponse]  # type: ignore[assignment]
     """Stops copies and expirations of partitions until they are resumed. Runs in flight complete. Idempotent.
@@ -403,6 +417,19 @@ class RemoteLogManagerServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         * `NOT_FOUND` (PARTITION_NOT_FOUND): not registered with this manager.
         * what the run failed with.
+        """
+
+    @_abc_1.abstractmethod
+    def Explain(
+        self,
+        request: _remote_log_manager_service_pb2.ExplainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_remote_log_manager_service_pb2.ExplainResponse, _abc.Awaitable[_remote_log_manager_service_pb2.ExplainResponse]]:
+        """Says why segments of a partition are still local, not yet deleted, or unreadable, from what is known now. Reads one record
+        batch when it has to find out whether a segment can be read; changes nothing.
+
+        Errors:
+        * `NOT_FOUND` (SEGMENT_NOT_FOUND): metadata does not have the segment asked for.
         """
 
     @_abc_1.abstractmethod

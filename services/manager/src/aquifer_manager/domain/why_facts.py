@@ -1,0 +1,78 @@
+"""Everything that explanations are derived from, collected once; what could not be had is an error, not an empty answer."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from aquifer_core.errors import AquiferError, ErrorReason
+from aquifer_core.ids import KafkaUuid
+from aquifer_core.ports import RetentionPlan
+from aquifer_core.segment import RemoteLogSegmentMetadata
+
+from aquifer_manager.domain.deletion_failures import FailedDeletion
+from aquifer_manager.domain.partition_work import PartitionWork
+from aquifer_manager.domain.ports import LogDescription
+from aquifer_manager.domain.tasks import TaskState, TaskType
+from aquifer_manager.domain.topic_config import EffectiveRetention, TopicConfig
+from aquifer_manager.domain.why_reasons import WhyReason
+
+__all__ = ["Unknown", "WhyFacts", "reason_of_error"]
+
+_REASONS: Final = {
+    ErrorReason.OBJECT_STORE_UNAVAILABLE: WhyReason.STORE_UNREACHABLE,
+    ErrorReason.DATABASE_UNAVAILABLE: WhyReason.METADATA_UNREACHABLE,
+    ErrorReason.NOT_LEADER: WhyReason.LEADERSHIP_MOVED,
+    ErrorReason.STALE_LEADER_EPOCH: WhyReason.LEADER_FENCED,
+    ErrorReason.OFFSET_CONSTRAINT: WhyReason.OFFSETS_CONTRADICT,
+    ErrorReason.ENCRYPTION_KEY_UNAVAILABLE: WhyReason.ENCRYPTION_KEY_UNAVAILABLE,
+}
+
+
+def reason_of_error(error_reason: str, otherwise: WhyReason) -> WhyReason:
+    """The answer that an error's reason stands for."""
+    return {each.value: reason for each, reason in _REASONS.items()}.get(error_reason, otherwise)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown:
+    """Why something could not be found out."""
+
+    reason: WhyReason
+    text: str
+    error: AquiferError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhyFacts:
+    """State of a partition at one moment.
+
+    Attributes:
+        config: None when no broker announced the partition.
+        log: the leader's.
+        segments: what metadata lists.
+        plan: what retention would delete now; None when metadata or log are not known.
+        tasks: of the partition, by kind.
+        failing: deletions that fail, by segment.
+    """
+
+    now_ms: int
+    config: TopicConfig | None
+    work: PartitionWork | None
+    log: LogDescription | Unknown
+    segments: tuple[RemoteLogSegmentMetadata, ...] | Unknown
+    plan: RetentionPlan | None
+    tasks: Mapping[TaskType, TaskState]
+    paused: bool
+    failing: Mapping[KafkaUuid, FailedDeletion]
+    retention: EffectiveRetention | None
+    copy_abandoned_after_ms: int
+
+    def listed(self) -> tuple[RemoteLogSegmentMetadata, ...]:
+        """What metadata lists; nothing when it could not be asked."""
+        return () if isinstance(self.segments, Unknown) else self.segments
+
+    def highest_remote_offset(self) -> int:
+        """Of what is known here and at the broker; -1: nothing."""
+        heard = -1 if isinstance(self.log, Unknown) else self.log.highest_remote_offset
+        copied = self.work.copied_offset if self.work is not None else None
+        return heard if copied is None else max(heard, copied)

@@ -1,0 +1,153 @@
+"""Why a remote segment is not deleted yet: decided from facts."""
+
+from aquifer_core.errors import ErrorReason
+from aquifer_core.leader_epoch import (
+    build_filtered_leader_epoch_map,
+    is_segment_within_leader_epochs,
+)
+from aquifer_core.segment import RemoteLogSegmentMetadata
+from aquifer_core.state import RemoteLogSegmentState
+
+from aquifer_manager.domain.tasks import TaskState, TaskType
+from aquifer_manager.domain.why_facts import Unknown, WhyFacts, reason_of_error
+from aquifer_manager.domain.why_reasons import Explanation, WhyQuestion, WhyReason
+
+__all__ = ["explain_not_deleted"]
+
+_State = RemoteLogSegmentState
+
+
+def explain_not_deleted(facts: WhyFacts, segment: RemoteLogSegmentMetadata) -> Explanation:
+    """Why metadata still lists a segment."""
+    deletion = facts.tasks.get(TaskType.PARTITION_DELETION)
+    failed = _failing(facts, segment)
+    if failed is not None:
+        return failed
+    if deletion is not None:
+        text = "remote data of the whole partition is being deleted"
+        return _said(segment, WhyReason.PARTITION_DELETION, text, deletion)
+    if segment.state is _State.DELETE_SEGMENT_STARTED:
+        text = "its deletion has begun and goes on with the next expiration"
+        return _said(segment, WhyReason.DELETION_PENDING, text, _expiration(facts))
+    if segment.state is _State.COPY_SEGMENT_STARTED:
+        return _unfinished_copy(facts, segment)
+    return _finished(facts, segment)
+
+
+def _said(
+    segment: RemoteLogSegmentMetadata,
+    reason: WhyReason,
+    text: str,
+    task: TaskState | None = None,
+    for_ms: int | None = None,
+) -> Explanation:
+    failing = task is not None and bool(task.last_error_reason)
+    return Explanation(
+        question=WhyQuestion.NOT_DELETED,
+        reason=reason,
+        text=text,
+        start_offset=segment.start_offset,
+        end_offset=segment.end_offset,
+        segment_id=segment.segment_id.id,
+        for_ms=task.without_success_ms if failing and task is not None else for_ms,
+        last_error_reason=task.last_error_reason if task is not None else "",
+        last_error=task.last_error if task is not None else "",
+    )
+
+
+def _failing(facts: WhyFacts, segment: RemoteLogSegmentMetadata) -> Explanation | None:
+    known = facts.failing.get(segment.segment_id.id)
+    if known is None:
+        return None
+    store = known.reason == ErrorReason.OBJECT_STORE_UNAVAILABLE.value
+    return Explanation(
+        question=WhyQuestion.NOT_DELETED,
+        reason=WhyReason.STORE_UNREACHABLE if store else WhyReason.DELETION_FAILING,
+        text=f"its deletion failed {known.attempts} times, last with {known.reason}",
+        start_offset=segment.start_offset,
+        end_offset=segment.end_offset,
+        segment_id=segment.segment_id.id,
+        for_ms=facts.now_ms - known.first_failure_ms,
+        last_error_reason=known.reason,
+    )
+
+
+def _unfinished_copy(facts: WhyFacts, segment: RemoteLogSegmentMetadata) -> Explanation:
+    work, segment_id = facts.work, segment.segment_id.id
+    age_ms = max(0, facts.now_ms - segment.event_timestamp_ms)
+    if work is not None and segment_id in work.in_progress - work.failed.keys():
+        return _said(segment, WhyReason.COPYING, f"begun {age_ms} ms ago", for_ms=age_ms)
+    if work is not None and segment_id in work.failed:
+        text = "the copy failed and is taken back by the next run"
+        return _said(segment, WhyReason.DELETION_PENDING, text, facts.tasks.get(TaskType.COPY))
+    if age_ms < facts.copy_abandoned_after_ms:
+        text = f"nobody is known to copy it; begun {age_ms} ms ago, garbage at {facts.copy_abandoned_after_ms} ms"
+        return _said(segment, WhyReason.COPY_DANGLING_YOUNG, text, for_ms=age_ms)
+    return _held_up(facts, segment) or _due(facts, segment, "COPY_ABANDONED")
+
+
+def _finished(facts: WhyFacts, segment: RemoteLogSegmentMetadata) -> Explanation:
+    held_up = _held_up(facts, segment)
+    if facts.plan is None:
+        unknown = facts.log if isinstance(facts.log, Unknown) else facts.segments
+        if held_up is None and isinstance(unknown, Unknown):
+            return _said(segment, unknown.reason, unknown.text)
+        return held_up or _due(facts, segment, "retention is not known")
+    for candidate in facts.plan.candidates:
+        if candidate.metadata.segment_id == segment.segment_id:
+            return held_up or _due(facts, segment, candidate.reason.value)
+    return _kept(facts, segment)
+
+
+def _held_up(facts: WhyFacts, segment: RemoteLogSegmentMetadata) -> Explanation | None:
+    """What keeps expirations from running or from getting through."""
+    if facts.work is not None and facts.work.fenced:
+        text = "metadata knows a newer leader; waiting for it to be announced"
+        return _said(segment, WhyReason.LEADER_FENCED, text)
+    if facts.paused:
+        return _said(segment, WhyReason.PAUSED, "copies and expirations are paused")
+    task = _expiration(facts)
+    if task is not None and task.last_error_reason:
+        reason = reason_of_error(task.last_error_reason, WhyReason.EXPIRATION_FAILING)
+        text = f"{task.consecutive_failures} expirations failed: {task.last_error}"
+        return _said(segment, reason, text, task)
+    return None
+
+
+def _due(facts: WhyFacts, segment: RemoteLogSegmentMetadata, why: str) -> Explanation:
+    task = _expiration(facts)
+    when = "has no task here" if task is None else f"is due in {max(task.next_run_in_ms, 0)} ms"
+    return _said(segment, WhyReason.DELETION_DUE, f"{why}; the expiration {when}", task)
+
+
+def _kept(facts: WhyFacts, segment: RemoteLogSegmentMetadata) -> Explanation:
+    """Why retention does not choose a finished segment."""
+    work, log, retention = facts.work, facts.log, facts.retention
+    begun = [
+        each.start_offset
+        for each in facts.listed()
+        if work is not None and each.segment_id.id in work.in_progress
+    ]
+    if begun and segment.start_offset >= min(begun):
+        text = f"retention goes no further than the copy in progress at {min(begun)}"
+        return _said(segment, WhyReason.BEHIND_COPY_IN_PROGRESS, text)
+    if not isinstance(log, Unknown) and not is_segment_within_leader_epochs(
+        segment_leader_epochs=segment.segment_leader_epochs,
+        end_offset=segment.end_offset,
+        log_end_offset=log.log_end_offset,
+        lineage=build_filtered_leader_epoch_map(log.lineage()),
+    ):
+        text = f"the leader's log ends at {log.log_end_offset}, epochs {log.lineage()}"
+        return _said(segment, WhyReason.BEYOND_LOG_END, text)
+    if retention is None or (retention.retention_ms < 0 and retention.retention_bytes < 0):
+        return _said(segment, WhyReason.RETENTION_UNLIMITED, "neither time nor size limits it")
+    age_ms = facts.now_ms - segment.max_timestamp_ms
+    text = (
+        f"its newest record is {age_ms} ms old; retention is {retention.retention_ms} ms and "
+        f"{retention.retention_bytes} bytes (negative: none)"
+    )
+    return _said(segment, WhyReason.RETENTION_NOT_REACHED, text)
+
+
+def _expiration(facts: WhyFacts) -> TaskState | None:
+    return facts.tasks.get(TaskType.EXPIRATION)
