@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 import builders
+import psycopg
 import pytest
 from aquifer_core.clock import SystemClock
 from aquifer_core.errors import ErrorReason, RemoteStorageUnavailableError
@@ -15,10 +16,14 @@ from aquifer_core.state import RemoteLogSegmentState, RemotePartitionDeleteState
 from aquifer_metadata.adapters.postgres.change_signal import ChangeSignal
 from aquifer_metadata.adapters.postgres.database import Database, DatabaseOptions
 from aquifer_metadata.adapters.postgres.remote_log_deletions import FIRST_PAGE, UNFINISHED
+from aquifer_metadata.adapters.postgres.remote_log_lookups import (
+    LOOKUP,
+    Question,
+    lookup_values,
+)
 from aquifer_metadata.adapters.postgres.remote_log_metadata_manager import (
     PostgresRemoteLogMetadataManager,
 )
-from aquifer_metadata.adapters.postgres.remote_log_reads import LOOKUP
 from aquifer_metadata.adapters.postgres.remote_log_rows import partition_key
 from contract.remote_log_metadata_manager import brought_to, found, listed, move
 from sqlalchemy import text
@@ -81,26 +86,29 @@ async def test_copies_displace_what_they_cover(
     assert await flags(metadata_database) == {bounds: bounds in referenced for bounds in finished}
 
 
+@pytest.mark.parametrize("together", [1, 20])
 async def test_a_lookup_reads_one_row_of_one_index_range(
-    rlmm: PostgresRemoteLogMetadataManager, metadata_database: Database
+    rlmm: PostgresRemoteLogMetadataManager,
+    metadata_database: Database,
+    metadata_dsn: str,
+    together: int,
 ) -> None:
-    """T38: flat cost, whatever the number of segments."""
+    """T38: flat cost, whatever the number of segments, and of look-ups that share a statement."""
     partition = builders.topic_id_partition()
     await many_segments(metadata_database, partition, 20_000)
     assert await found(rlmm, partition, 0, 10_000 * 10 + 5) is not None
-    values = partition_key(partition).values | {"leader_epoch": 0, "offset": 100_005}
-    rows = await metadata_database.read(
-        lambda connection: connection.execute(
-            text(f"EXPLAIN (ANALYZE, BUFFERS OFF, COSTS OFF, TIMING OFF, SUMMARY OFF) {LOOKUP}"),
-            values,
-        )
-    )
+    questions = [Question(partition, 0, 100_005 + 10 * number) for number in range(together)]
+    with psycopg.connect(metadata_dsn) as connection:
+        rows = connection.execute(
+            f"EXPLAIN (ANALYZE, BUFFERS OFF, COSTS OFF, TIMING OFF, SUMMARY OFF) {LOOKUP.text}",
+            lookup_values(questions),
+        ).fetchall()
     plan = "\n".join(row[0] for row in rows)
     assert "remote_log_segment_epoch_lookup" in plan
     assert "Seq Scan on remote_log_segment" not in plan
-    reads = [line for line in plan.splitlines() if "Scan" in line]
-    assert len(reads) <= 4, plan
-    assert all("rows=1.00 loops=1" in line or "rows=0" in line for line in reads), plan
+    reads = [line for line in plan.splitlines() if "Scan" in line and "Function" not in line]
+    assert len(reads) <= 3, plan
+    assert all(f"rows=1.00 loops={together})" in line for line in reads), plan
 
 
 async def many_segments(database: Database, partition: TopicIdPartition, count: int) -> None:

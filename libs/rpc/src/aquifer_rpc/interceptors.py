@@ -7,8 +7,8 @@ message is being written, and a failure after the first message, are answered th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing
 from typing import Any, Final, TypeAlias
 
 import grpc
@@ -24,6 +24,7 @@ _RESERVE_SHARE: Final = 0.05
 # In quotes: the classes are generic in their stubs only.
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Behavior: TypeAlias = Callable[[Any, Context], Awaitable[Any]]
 
 
 class ServingInterceptor(grpc.aio.ServerInterceptor):
@@ -36,6 +37,8 @@ class ServingInterceptor(grpc.aio.ServerInterceptor):
         self._settings = settings
         self._endless_methods = endless_methods
         self._watches: set[asyncio.Timeout] = set()
+        # gRPC asks anew for each RPC.
+        self._watched: dict[str, tuple[Handler, Handler]] = {}
         self._draining = False
 
     async def intercept_service(
@@ -48,9 +51,13 @@ class ServingInterceptor(grpc.aio.ServerInterceptor):
         if handler is None:
             return handler
         method = handler_call_details.method
-        if handler.response_streaming:
-            return self._streaming(method, handler)
-        return self._unary(method, handler)
+        known = self._watched.get(method)
+        if known is not None and known[0] is handler:
+            return known[1]
+        watch_over = self._streaming if handler.response_streaming else self._unary
+        watched = watch_over(method, handler)
+        self._watched[method] = handler, watched
+        return watched
 
     def end_watches(self) -> None:
         """Ends every endless stream now with UNAVAILABLE, and refuses new ones."""
@@ -67,8 +74,7 @@ class ServingInterceptor(grpc.aio.ServerInterceptor):
         )
 
         async def serve(request: Any, context: Context) -> Any:
-            async with self._serving(method, context):
-                return await behavior(request, context)
+            return await self._serve(method, context, behavior, request)
 
         return _rebuilt(make, serve, handler)
 
@@ -81,27 +87,28 @@ class ServingInterceptor(grpc.aio.ServerInterceptor):
             else grpc.unary_stream_rpc_method_handler
         )
 
+        async def drive(request: Any, context: Context) -> None:
+            answers = behavior(request, context)
+            if not hasattr(answers, "__aiter__"):
+                await answers
+                return
+            write = context.write
+            async with AsyncExitStack() as stack:
+                if hasattr(answers, "aclose"):
+                    await stack.enter_async_context(aclosing(answers))
+                async for answer in answers:
+                    await write(answer)
+
         async def serve(request: Any, context: Context) -> None:
-            async with self._serving(method, context):
-                answers = behavior(request, context)
-                if not hasattr(answers, "__aiter__"):
-                    await answers
-                    return
-                write = context.write
-                async with AsyncExitStack() as stack:
-                    if hasattr(answers, "aclose"):
-                        await stack.enter_async_context(aclosing(answers))
-                    async for answer in answers:
-                        await write(answer)
+            await self._serve(method, context, drive, request)
 
         return _rebuilt(make, serve, handler)
 
-    @asynccontextmanager
-    async def _serving(self, method: str, context: Context) -> AsyncIterator[None]:
+    # Coroutines where context managers would read better: this is on the path of every RPC, and generators are slow.
+    async def _serve(self, method: str, context: Context, behavior: Behavior, request: Any) -> Any:
         with RpcRecord(method, context) as record:
             try:
-                async with self._deadline(method, context):
-                    yield
+                return await self._within_deadline(method, context, behavior, request)
             except grpc.aio.AbortError:
                 record.aborted(context)
                 raise
@@ -114,8 +121,9 @@ class ServingInterceptor(grpc.aio.ServerInterceptor):
             except Exception as error:
                 await record.fail(error, context)
 
-    @asynccontextmanager
-    async def _deadline(self, method: str, context: Context) -> AsyncIterator[None]:
+    async def _within_deadline(
+        self, method: str, context: Context, behavior: Behavior, request: Any
+    ) -> Any:
         endless = method in self._endless_methods
         remaining_s = context.time_remaining()
         given_s = remaining_s if remaining_s is not None or endless else self._settings.max_rpc_s
@@ -127,7 +135,7 @@ class ServingInterceptor(grpc.aio.ServerInterceptor):
             self._watches.add(timeout)
         try:
             async with timeout:
-                yield
+                return await behavior(request, context)
         except TimeoutError as error:
             if not timeout.expired():
                 raise

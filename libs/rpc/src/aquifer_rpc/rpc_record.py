@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Mapping
+from functools import cache
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import grpc
 import grpc.aio
@@ -55,12 +57,38 @@ _LEVELS: Final = {
 _SERVER_FAULTS: Final = frozenset(_LEVELS) - {StatusCode.RESOURCE_EXHAUSTED}
 
 
+class _Names(NamedTuple):
+    """What is the same for every RPC of a method."""
+
+    span: str
+    attributes: Mapping[str, str]
+    dimension: Mapping[str, str]
+    quiet: bool
+
+
+@cache
+def _names(method: str) -> _Names:
+    """Methods are as many as handlers: callers cannot make up more."""
+    service, _, name = method.strip("/").partition("/")
+    return _Names(
+        span=f"{service}/{name}",
+        attributes={
+            semconv.RPC_SYSTEM.key: "grpc",
+            semconv.RPC_SERVICE.key: service,
+            semconv.RPC_METHOD.key: name,
+        },
+        dimension={semconv.RPC_METHOD.key: method},
+        quiet=method.startswith(_QUIET_PREFIXES),
+    )
+
+
 class RpcRecord:
     """One RPC from its start to its outcome; a context manager around the handler."""
 
     def __init__(self, method: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         metadata = text_metadata(context.invocation_metadata())
         self._method = method
+        self._names = _names(method)
         self._peer = context.peer()
         self._code = StatusCode.OK
         self._reason: ErrorReason | None = None
@@ -69,15 +97,12 @@ class RpcRecord:
         context.set_trailing_metadata(((REQUEST_ID_KEY, self.request_id),))
         REQUEST_ID.set(self.request_id)
         structlog.contextvars.bind_contextvars(request_id=self.request_id)
-        service, _, name = method.strip("/").partition("/")
         self._span = _TRACER.start_span(
-            f"{service}/{name}",
+            self._names.span,
             context=incoming_trace(metadata),
             kind=SpanKind.SERVER,
             attributes={
-                semconv.RPC_SYSTEM.key: "grpc",
-                semconv.RPC_SERVICE.key: service,
-                semconv.RPC_METHOD.key: name,
+                **self._names.attributes,
                 semconv.REQUEST_ID.key: self.request_id,
                 semconv.PEER_ADDRESS.key: self._peer,
             },
@@ -86,7 +111,7 @@ class RpcRecord:
         self._started_s = time.perf_counter()
 
     def __enter__(self) -> Self:
-        _IN_FLIGHT.add(1, {semconv.RPC_METHOD.key: self._method})
+        _IN_FLIGHT.add(1, self._names.dimension)
         return self
 
     def __exit__(
@@ -96,7 +121,7 @@ class RpcRecord:
         traceback: TracebackType | None,
     ) -> None:
         duration_s = time.perf_counter() - self._started_s
-        _IN_FLIGHT.add(-1, {semconv.RPC_METHOD.key: self._method})
+        _IN_FLIGHT.add(-1, self._names.dimension)
         _DURATION.record(
             duration_s,
             {semconv.RPC_METHOD.key: self._method, semconv.RPC_CODE_NAME.key: self._code.name},
@@ -134,7 +159,7 @@ class RpcRecord:
 
     def _log(self, duration_s: float) -> None:
         level = _LEVELS.get(self._code, logging.INFO)
-        if self._code is StatusCode.OK and self._method.startswith(_QUIET_PREFIXES):
+        if self._code is StatusCode.OK and self._names.quiet:
             level = logging.DEBUG
         fields: dict[str, Any] = {
             "method": self._method,

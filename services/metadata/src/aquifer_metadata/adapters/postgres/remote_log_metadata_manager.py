@@ -26,6 +26,7 @@ from aquifer_metadata.adapters.postgres.change_signal import ChangeSignal
 from aquifer_metadata.adapters.postgres.database import Database
 from aquifer_metadata.adapters.postgres.remote_log_deletions import RemoteLogDeletions
 from aquifer_metadata.adapters.postgres.remote_log_forgetting import RemoteLogForgetting
+from aquifer_metadata.adapters.postgres.remote_log_lookups import RemoteLogLookups
 from aquifer_metadata.adapters.postgres.remote_log_reads import RemoteLogReads
 from aquifer_metadata.adapters.postgres.remote_log_watch import RemoteLogWatch
 from aquifer_metadata.adapters.postgres.remote_log_writes import RemoteLogWrites
@@ -63,6 +64,7 @@ class PostgresRemoteLogMetadataManager(RemoteLogMetadataManager):
             forget_batch: segments forgotten in one transaction.
         """
         self._database = database
+        self._lookups = RemoteLogLookups(database)
         self._reads = RemoteLogReads(database, page_size=page_size)
         self._writes = RemoteLogWrites(database, signal, clock, trace_id)
         self._deletions = RemoteLogDeletions(database, page_size=page_size)
@@ -88,7 +90,7 @@ class PostgresRemoteLogMetadataManager(RemoteLogMetadataManager):
         self, topic_id_partition: TopicIdPartition, leader_epoch: int, offset: int
     ) -> RemoteLogSegmentMetadata | None:
         """See `RemoteLogMetadataManager`."""
-        return await self._reads.lookup(topic_id_partition, leader_epoch, offset)
+        return await self._lookups.find(topic_id_partition, leader_epoch, offset)
 
     async def highest_offset_for_epoch(
         self, topic_id_partition: TopicIdPartition, leader_epoch: int

@@ -1,4 +1,4 @@
-"""Questions about remote segments. Each is one statement; look-ups read one row of one index range."""
+"""Questions about remote segments. Each is one statement."""
 
 import uuid
 from collections.abc import AsyncIterator, Mapping
@@ -11,12 +11,12 @@ from aquifer_core.leader_epoch import (
 )
 from aquifer_core.ports import SegmentEvent
 from aquifer_core.segment import RemoteLogSegmentMetadata
-from aquifer_core.segment_lifecycle import partition_gone
 from aquifer_core.state import RemoteLogSegmentState, RemotePartitionDeleteState
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from aquifer_metadata.adapters.postgres.database import Database
+from aquifer_metadata.adapters.postgres.remote_log_lookups import FLOOR
 from aquifer_metadata.adapters.postgres.remote_log_rows import (
     SEGMENT_COLUMNS,
     Columns,
@@ -24,7 +24,6 @@ from aquifer_metadata.adapters.postgres.remote_log_rows import (
     segment_from_row,
     segment_uuid,
 )
-from aquifer_metadata.adapters.postgres.tables import remote_log_partition, remote_log_segment
 
 _FORGOTTEN = int(RemotePartitionDeleteState.DELETE_PARTITION_FINISHED)
 _FINISHED = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
@@ -34,24 +33,8 @@ _NOT_FORGOTTEN = f"""NOT EXISTS (
   SELECT FROM remote_log_partition p
   WHERE p.topic_id = :topic_id AND p.partition = :partition AND p.delete_state = {_FORGOTTEN})"""
 
-_FLOOR = """SELECT e.segment_id, e.start_offset, e.end_offset FROM remote_log_segment_epoch e
-  WHERE e.topic_id = :topic_id AND e.partition = :partition AND e.leader_epoch = :leader_epoch
-    AND e.start_offset <= :offset AND e.referenced
-  ORDER BY e.start_offset DESC LIMIT 1"""
-"""Referenced segments of an epoch never cover one another, so the last one that begins at or before an offset reaches furthest."""
-
-LOOKUP = text(f"""
-SELECT p.delete_state, {SEGMENT_COLUMNS}
-FROM (SELECT 1) AS one
-LEFT JOIN remote_log_partition p ON p.topic_id = :topic_id AND p.partition = :partition
-LEFT JOIN ({_FLOOR}) f ON true
-LEFT JOIN remote_log_segment s ON s.segment_id = f.segment_id AND f.end_offset >= :offset
-""")
-
-# Declared columns spare the hottest statement a fifth of its time.
-_LOOKUP_ROW = LOOKUP.columns(
-    remote_log_partition.c.delete_state,
-    *(remote_log_segment.c[name.strip().removeprefix("s.")] for name in SEGMENT_COLUMNS.split(",")),
+_FLOOR = FLOOR.format(
+    topic_id=":topic_id", partition=":partition", leader_epoch=":leader_epoch", offset=":offset"
 )
 
 _HIGHEST = text(f"""
@@ -128,15 +111,6 @@ class RemoteLogReads:
     def __init__(self, database: Database, *, page_size: int) -> None:
         self._database = database
         self._page_size = page_size
-
-    async def lookup(
-        self, tip: TopicIdPartition, leader_epoch: int, offset: int
-    ) -> RemoteLogSegmentMetadata | None:
-        """See `RemoteLogMetadataManager.remote_log_segment_metadata`."""
-        [row] = await self._rows(_LOOKUP_ROW, tip, leader_epoch=leader_epoch, offset=offset)
-        if row["delete_state"] == _FORGOTTEN:
-            raise partition_gone(tip)
-        return None if row["segment_id"] is None else segment_from_row(tip, row)
 
     async def highest_offset(self, tip: TopicIdPartition, leader_epoch: int) -> int | None:
         """See `RemoteLogMetadataManager.highest_offset_for_epoch`."""

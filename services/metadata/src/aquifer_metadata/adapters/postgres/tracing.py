@@ -4,10 +4,12 @@ Our own, because the OpenTelemetry instrumentation of SQLAlchemy refuses the rel
 instrument only one engine of a process.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from opentelemetry import trace
-from opentelemetry.trace import SpanKind, Status, StatusCode
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine, ExceptionContext
 
@@ -23,6 +25,19 @@ def trace_statements(engine: Engine) -> None:
     event.listen(engine, "handle_error", _fail)
 
 
+@contextmanager
+def statement_span(connection: Connection, statement: str) -> Iterator[None]:
+    """The span of a statement that does not pass through SQLAlchemy."""
+    span = _started(connection, statement, batch_size=1)
+    try:
+        yield
+    except Exception as error:
+        _note_failure(span, error)
+        raise
+    finally:
+        span.end()
+
+
 def _begin(  # noqa: PLR0917 - the event's signature
     connection: Connection,
     cursor: Any,
@@ -31,21 +46,26 @@ def _begin(  # noqa: PLR0917 - the event's signature
     context: Any,
     executemany: bool,
 ) -> None:
+    batch_size = len(parameters) if executemany else 1
+    connection.info[_SPAN] = _started(connection, statement, batch_size)
+
+
+def _started(connection: Connection, statement: str, batch_size: int) -> Span:
     operation = statement.split(None, 1)[0].upper() if statement.strip() else "SQL"
-    database = connection.engine.url.database or ""
-    span = _TRACER.start_span(f"{operation} {database}", kind=SpanKind.CLIENT)
+    url = connection.engine.url
+    span = _TRACER.start_span(f"{operation} {url.database or ''}", kind=SpanKind.CLIENT)
     if span.is_recording():
         span.set_attributes(
             {
                 "db.system.name": "postgresql",
-                "db.namespace": database,
+                "db.namespace": url.database or "",
                 "db.operation.name": operation,
-                "db.operation.batch.size": len(parameters) if executemany else 1,
+                "db.operation.batch.size": batch_size,
                 "db.query.text": statement[:_MAX_STATEMENT_CHARS],
-                "server.address": connection.engine.url.host or "",
+                "server.address": url.host or "",
             }
         )
-    connection.info[_SPAN] = span
+    return span
 
 
 def _end(connection: Connection, *_: Any) -> None:
@@ -57,7 +77,10 @@ def _end(connection: Connection, *_: Any) -> None:
 def _fail(context: ExceptionContext) -> None:
     span = context.connection.info.pop(_SPAN, None) if context.connection is not None else None
     if span is not None:
-        state = getattr(context.original_exception, "sqlstate", None)
-        span.set_attribute("error.type", state or type(context.original_exception).__name__)
-        span.set_status(Status(StatusCode.ERROR, str(context.original_exception)))
+        _note_failure(span, context.original_exception)
         span.end()
+
+
+def _note_failure(span: Span, error: BaseException) -> None:
+    span.set_attribute("error.type", getattr(error, "sqlstate", None) or type(error).__name__)
+    span.set_status(Status(StatusCode.ERROR, str(error)))

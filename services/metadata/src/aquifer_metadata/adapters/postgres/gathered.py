@@ -1,0 +1,121 @@
+"""Questions that arrive while others are being answered wait for a moment and are then asked together.
+
+A question that meets no others is asked at once, so nobody waits for the sake of others. Under load one statement answers
+many, and what a statement costs beside its rows is shared. Every answer is of a statement that began after its question came.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from aquifer_core.errors import AquiferError
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+_LEAD: Final = object()
+
+Turn: TypeAlias = "asyncio.Future[Any]"
+
+
+class GatheredQuestions(Generic[Q, A]):
+    """Asks in the tasks of those who want to know: one of each group leads, the others wait for it.
+
+    A leader that is cancelled takes nobody with it: those it led ask again. So it is with a question that cannot be asked.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[Sequence[Q]], Awaitable[Sequence[A]]],
+        *,
+        most_at_once: int,
+        most_together: int,
+    ) -> None:
+        """Prepares.
+
+        Args:
+            ask: answers several questions in their order; idempotent.
+            most_at_once: groups that are asked at the same time.
+            most_together: questions of a group.
+        """
+        self._ask = ask
+        self._most_at_once = most_at_once
+        self._most_together = most_together
+        self._leaders = 0
+        self._waiting: deque[tuple[Q, Turn]] = deque()
+
+    async def answer(self, question: Q) -> A:
+        """Asks, alone or together with others; raises what asking raises."""
+        if self._leaders < self._most_at_once:
+            self._leaders += 1
+        else:
+            answered: Any = await self._turn(question)
+            if answered is not _LEAD:
+                return answered  # type: ignore[no-any-return]
+        try:
+            return await self._lead(question)
+        finally:
+            self._hand_over()
+
+    async def _turn(self, question: Q) -> Any:
+        """Waits for an answer, or for being the next to lead."""
+        turn: Turn = asyncio.get_running_loop().create_future()
+        self._waiting.append((question, turn))
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            # Otherwise the turn is cancelled, and passed over where it stands.
+            if not turn.cancelled() and turn.exception() is None and turn.result() is _LEAD:
+                self._hand_over()
+            raise
+
+    async def _lead(self, question: Q) -> A:
+        # What the event loop has already read from the network comes first.
+        await asyncio.sleep(0)
+        group = self._group()
+        if not group:
+            return (await self._ask([question]))[0]
+        try:
+            answer, *others = await self._ask([question, *(asked for asked, _ in group)])
+        except AquiferError as error:
+            for _, turn in group:
+                _settle(turn, error=error)
+            raise
+        except asyncio.CancelledError:
+            self._waiting.extendleft(reversed(group))
+            raise
+        except Exception:
+            # One that cannot be asked is no reason to fail the rest: each group shrinks by its leader.
+            self._waiting.extendleft(reversed(group))
+            return (await self._ask([question]))[0]
+        for (_, turn), other in zip(group, others, strict=True):
+            _settle(turn, other)
+        return answer
+
+    def _group(self) -> list[tuple[Q, Turn]]:
+        """Takes those who wait, the first first; without those who gave up."""
+        group: list[tuple[Q, Turn]] = []
+        while self._waiting and len(group) < self._most_together - 1:
+            one = self._waiting.popleft()
+            if not one[1].done():
+                group.append(one)
+        return group
+
+    def _hand_over(self) -> None:
+        """Lets the first who waits lead; nobody leads in this place when none does."""
+        while self._waiting:
+            _, turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(_LEAD)
+                return
+        self._leaders -= 1
+
+
+def _settle(turn: Turn, answer: object = None, error: BaseException | None = None) -> None:
+    if turn.done():
+        return
+    if error is None:
+        turn.set_result(answer)
+    else:
+        turn.set_exception(error)
