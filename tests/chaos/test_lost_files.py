@@ -1,12 +1,10 @@
 """A broker that lost files it can make anew: nothing of the log is lost with them."""
 
 import asyncio
-import shutil
 from pathlib import Path
 from typing import Final
 
 import pytest
-from aquifer.manager.v1 import remote_log_manager_service_pb2 as pb
 from fixtures.kafka_traffic import assert_same, consume, produce, records_of
 from fixtures.suite import CHAOS_GROUP, RunningSuite
 from fixtures.tiered_topic import MakeTopic
@@ -21,6 +19,7 @@ LOST: Final = {
     ),
     "log starts": ("log-start-offset-checkpoint", ".kafka_cleanshutdown"),
     "indexes": ("{log}/*.index", "{log}/*.timeindex", ".kafka_cleanshutdown"),
+    "leader epochs": ("{log}/leader-epoch-checkpoint",),
     "producer snapshots": ("{log}/*.snapshot", ".kafka_cleanshutdown"),
 }
 
@@ -52,17 +51,3 @@ async def test_a_broker_without_files_it_can_make_anew_serves_both_tiers(
     assert_same(
         await asyncio.to_thread(consume, chaos_suite.bootstrap, topic.name, len(acked)), acked
     )
-
-
-async def test_a_broker_with_an_empty_disk_does_not_take_the_remote_part_with_it(
-    chaos_suite: RunningSuite, chaos_topics: MakeTopic
-) -> None:
-    """The only replica's disk is gone: what is in the store stays there."""
-    topic = await chaos_topics()
-    await asyncio.to_thread(produce, chaos_suite.bootstrap, topic.name, records_of(300))
-    await topic.until_cold()
-    before = await topic.segments()
-    async with chaos_suite.down("broker-1"):
-        shutil.rmtree(topic.folder())
-    await topic.until_ran(pb.TASK_TYPE_EXPIRATION, times=3)
-    assert await topic.segments() == before

@@ -1,8 +1,10 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from aquifer_broker.log.log_config import LogConfig
 from aquifer_broker.log.partition_log import PartitionLog
+from aquifer_core.leader_epoch import LeaderEpochEntry
 from fixtures.broker_logs import NOW_MS, LogWorkshop, batch_ends, client_batch, read_values
 
 _CONFIG = LogConfig(index_interval_bytes=200, segment_bytes=1500)
@@ -80,21 +82,95 @@ async def test_the_leader_epochs_of_unflushed_records_are_found_in_the_batches(
     assert len(again.leader_epochs) == 4
 
 
-async def test_a_damaged_leader_epoch_checkpoint_is_rebuilt_from_the_batches(
-    workshop: LogWorkshop,
+@pytest.mark.parametrize("damage", ["lost", "corrupt", "negative"])
+async def test_a_lost_leader_epoch_checkpoint_is_rebuilt_from_the_batches(
+    workshop: LogWorkshop, damage: str
 ) -> None:
+    """From their headers alone: a log that was closed well is not recovered for it."""
     log = await workshop.open(_CONFIG)
     await _fill(log)
     await log.close()
-    (log.directory / "leader-epoch-checkpoint").write_text("0\nnonsense\n")
+    before = _files(log.directory, ".log", ".index", ".timeindex", ".snapshot")
+    checkpoint = log.directory / "leader-epoch-checkpoint"
+    if damage == "lost":
+        checkpoint.unlink()
+    else:
+        checkpoint.write_text("0\n1\n-1 0\n" if damage == "negative" else "0\nnonsense\n")
 
-    again = await workshop.open(_CONFIG, clean=True, recovery_point=again_end(log))
+    again = await workshop.open(_CONFIG, clean=True, recovery_point=log.log_end_offset)
 
+    assert len(again.leader_epochs) == 4
     assert again.leader_epochs.as_map() == log.leader_epochs.as_map()
+    assert not again.lacks_leader_epochs
+    await again.flush()
+    assert checkpoint.read_text().splitlines()[1] == "4"
+    assert _files(log.directory, ".log", ".index", ".timeindex", ".snapshot") == before
 
 
-def again_end(log: PartitionLog) -> int:
-    return log.log_end_offset
+async def test_a_tiered_log_without_its_older_epochs_says_so_until_it_has_them(
+    workshop: LogWorkshop,
+) -> None:
+    config = LogConfig(remote_storage_enable=True)
+    log = await workshop.open(config)
+    await log.truncate_fully_and_start_at(60, log_start_offset=5)
+    await log.append(client_batch(2), leader_epoch=4)
+    await log.append(client_batch(2), leader_epoch=6)
+    await log.close()
+    (log.directory / "leader-epoch-checkpoint").unlink()
+
+    again = await workshop.open(config, clean=True, recovery_point=64, log_start_offset=5)
+
+    assert again.leader_epochs.as_map() == {4: 60, 6: 62}
+    assert again.lacks_leader_epochs
+    older = [LeaderEpochEntry(*each) for each in ((0, 0), (2, 30), (4, 50), (5, 70), (9, 80))]
+    await again.complete_leader_epochs(older)
+    assert again.leader_epochs.as_map() == {0: 5, 2: 30, 4: 50, 6: 62}
+    assert not again.lacks_leader_epochs
+    await again.close()
+    last = await workshop.open(config, clean=True, recovery_point=64, log_start_offset=5)
+    assert last.leader_epochs.as_map() == {0: 5, 2: 30, 4: 50, 6: 62}
+    assert not last.lacks_leader_epochs
+
+
+async def test_a_tiered_log_that_is_begun_anew_may_lack_records_until_they_are_confirmed(
+    workshop: LogWorkshop,
+) -> None:
+    """A crash before that changes nothing; without tiering nobody has them."""
+    config = LogConfig(remote_storage_enable=True)
+    assert not (await workshop.open(LogConfig(), name="plain-0")).may_lack_records
+    assert (await workshop.open(config)).may_lack_records
+
+    log = await workshop.open(config)
+    assert log.may_lack_records
+    log.update_config(LogConfig())
+    assert not log.may_lack_records
+    log.update_config(config)
+    await log.confirm_records()
+    assert not log.may_lack_records
+    await log.append(client_batch(), leader_epoch=0)
+    await log.close()
+
+    assert not (await workshop.open(config, clean=True, recovery_point=1)).may_lack_records
+    for path in log.directory.glob("*.log"):
+        path.unlink()
+    assert (await workshop.open(config, clean=True, recovery_point=1)).may_lack_records
+
+
+async def test_a_tiered_log_that_loses_rolled_segments_to_damage_may_lack_records(
+    workshop: LogWorkshop,
+) -> None:
+    """A torn end does not count: what is not rolled is not remote."""
+    config = replace(_CONFIG, remote_storage_enable=True)
+    log = await workshop.open(config)
+    await log.confirm_records()
+    await _fill(log)
+    await log.close()
+    first, *_, last = sorted(log.directory.glob("*.log"))
+    last.write_bytes(last.read_bytes()[:-5])
+    assert not (await workshop.open(config)).may_lack_records
+
+    first.write_bytes(first.read_bytes()[:-5])
+    assert (await workshop.open(config)).may_lack_records
 
 
 async def test_damage_in_a_middle_segment_drops_everything_behind_it(workshop: LogWorkshop) -> None:
