@@ -216,7 +216,7 @@ def _ports(settings: StackSettings) -> dict[str, list[LoopbackPort]]:
     counts = {
         "storage": 1,
         "metadata": 1,
-        "manager": 1,
+        "manager": min(1, settings.brokers),
         "broker-log": settings.brokers,
         "s3": S3_PORT_COUNT,
         "postgres": 1,

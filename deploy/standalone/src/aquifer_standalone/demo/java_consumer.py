@@ -9,7 +9,6 @@ from aquifer_standalone.demo.digest import PartitionDigest
 from aquifer_standalone.demo.traffic import Outcome
 from aquifer_standalone.kafka.tools import KafkaTools
 
-_CONSUMER: Final = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 _FIELDS: Final = ("timestamp", "partition", "offset", "key")
 _TIMEOUT_S: Final = 300.0
 
@@ -29,12 +28,8 @@ async def consume_with_java(
     """
     started = time.monotonic()
     with scratch.open("wb") as printed:
-        await tools.run(
-            _CONSUMER,
-            *("--topic", topic, "--from-beginning", "--max-messages", str(sum(until.values()))),
-            *(argument for field in _FIELDS for argument in ("--property", f"print.{field}=true")),
-            timeout_s=_TIMEOUT_S,
-            output=printed,
+        await tools.console_consumer(
+            topic, sum(until.values()), shown=_FIELDS, timeout_s=_TIMEOUT_S, output=printed
         )
     seconds = time.monotonic() - started
     digests = {partition: PartitionDigest() for partition in until}

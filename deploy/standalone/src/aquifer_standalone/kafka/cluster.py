@@ -1,6 +1,7 @@
 """An Apache Kafka cluster in KRaft mode on loopback: its properties, its processes, its tools."""
 
 import asyncio
+import shutil
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
@@ -67,6 +68,10 @@ class KafkaCluster:
         self._root = root.resolve()
         self._ports = hold_ports(settings.brokers)
         self._controller = hold_ports(1)[0]
+        self._jar = self._root / "aquifer-kafka-plugin.jar"
+        if settings.plugin is not None:
+            # A copy: brokers go on reading theirs while somebody builds a new one.
+            shutil.copyfile(settings.plugin, self._jar)
         self._cluster_id = _kept_cluster_id(self._root / "kafka-cluster.id")
 
     @property
@@ -123,8 +128,8 @@ class KafkaCluster:
         if settings.plugin is None:
             return {}
         found = {
-            "remote.log.storage.manager.class.path": str(settings.plugin),
-            "remote.log.metadata.manager.class.path": str(settings.plugin),
+            "remote.log.storage.manager.class.path": str(self._jar),
+            "remote.log.metadata.manager.class.path": str(self._jar),
             "rsm.config.aquifer.storage.endpoints": settings.storage,
             "rlmm.config.aquifer.metadata.endpoints": settings.metadata,
         }

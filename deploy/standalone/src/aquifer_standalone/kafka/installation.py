@@ -41,6 +41,12 @@ class KafkaInstallation:
     java: str
     jars: Path
 
+    @property
+    def release(self) -> tuple[int, int]:
+        """Major and minor version."""
+        major, minor, *_ = self.version.split(".")
+        return int(major), int(minor)
+
     def argv(
         self, main_class: str, *arguments: str, jvm: Sequence[str] = (), log_level: str = "INFO"
     ) -> tuple[str, ...]:

@@ -1,12 +1,14 @@
 """The command line tools of Apache Kafka, each run in a JVM of its own."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import IO, Final
 
 from aquifer_core.errors import UnavailableError
 
 from aquifer_standalone.kafka.installation import KafkaInstallation
 
+_CONSUMER: Final = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 _TAIL_BYTES: Final = 2_000
 _JVM: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
@@ -17,6 +19,34 @@ class KafkaTools:
     def __init__(self, installation: KafkaInstallation, bootstrap: str) -> None:
         self._installation = installation
         self._bootstrap = bootstrap
+
+    async def console_consumer(
+        self,
+        topic: str,
+        count: int,
+        *options: str,
+        shown: Sequence[str],
+        timeout_s: float = 120.0,
+        output: IO[bytes] | None = None,
+    ) -> bytes:
+        """Consume so many records from offset 0 and return what was printed: a line a record, with tabs between its fields.
+
+        Args:
+            shown: what precedes the value: timestamp, partition, offset, key; printed in this order.
+            options: of the consumer.
+
+        Raises:
+            UnavailableError, TimeoutError: as `run`.
+        """
+        # Before Kafka 4.2 the option had the old name; since then the old name prints a warning among the records.
+        option = "--formatter-property" if self._installation.release >= (4, 2) else "--property"
+        return await self.run(
+            _CONSUMER,
+            *("--topic", topic, "--from-beginning", "--max-messages", str(count), *options),
+            *(part for field in shown for part in (option, f"print.{field}=true")),
+            timeout_s=timeout_s,
+            output=output,
+        )
 
     async def run(
         self,

@@ -1,0 +1,136 @@
+"""Apache Kafka with the plugin: what expires, is deleted or is turned off leaves the store (K-7.1)."""
+
+import asyncio
+import time
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from fixtures.kafka_cluster import KAFKA_GROUP, SETTLE_S, KafkaSuite, KafkaTopic, MakeKafkaTopic
+from fixtures.kafka_traffic import Record, assert_same, consume, records_of
+from fixtures.polling import eventually
+from fixtures.scrub import stored_objects
+
+pytestmark = [pytest.mark.xdist_group(KAFKA_GROUP), pytest.mark.timeout(300)]
+
+HOUR_MS = 3_600_000
+
+
+def checkpointed_epochs(topic: KafkaTopic) -> list[str]:
+    """Entries of the leader epoch checkpoint, as `epoch offset`."""
+    lines = (topic.folder() / "leader-epoch-checkpoint").read_text().splitlines()
+    return lines[2:]
+
+
+async def delete_records(topic: KafkaTopic, before_offset: int) -> None:
+    admin = AdminClient({"bootstrap.servers": topic.suite.bootstrap, "log_level": 0})
+    (future,) = admin.delete_records([TopicPartition(topic.name, 0, before_offset)]).values()
+    assert (await asyncio.to_thread(future.result, 60)).low_watermark == before_offset
+
+
+async def until_starts(topic: KafkaTopic, first_remote: int | None) -> None:
+    """Wait until the remote part begins there; None: until there is none."""
+
+    async def begins() -> bool:
+        found = [each.start_offset for each in await topic.segments()]
+        return min(found, default=None) == first_remote
+
+    await eventually(begins, timeout_s=SETTLE_S, interval_s=0.1)
+
+
+@pytest.mark.parametrize("breach", ["retention_bytes", "retention_ms"])
+async def test_expired_segments_leave_the_store(
+    kafka_suite: KafkaSuite, kafka_topics: MakeKafkaTopic, breach: str
+) -> None:
+    """By size and by time (DeleteSegmentsByRetentionSizeTest, DeleteSegmentsByRetentionTimeTest, SR-17)."""
+    topic = await kafka_topics(message_timestamp_after_max_ms=str(2 * HOUR_MS))
+    now_ms = time.time_ns() // 1_000_000
+    records = [*records_of(3), Record(key=b"k3", value=b"v3", timestamp_ms=now_ms + HOUR_MS)]
+    acked = await topic.produce(records)
+    await topic.until_offsets(local_start=3, tiered=2)
+    await topic.alter(**{breach: "1"})
+    await topic.until_offsets(log_start=3, local_start=3, end=4)
+    await until_starts(topic, None)
+    await eventually(
+        lambda: not stored_objects(kafka_suite, topic.tip()), timeout_s=SETTLE_S, interval_s=0.1
+    )
+    assert [line.split()[1] for line in checkpointed_epochs(topic)] == ["3"]
+    found = await asyncio.to_thread(consume, kafka_suite.bootstrap, topic.name, 4, start=3)
+    assert_same(found, acked[3:])
+
+
+async def test_deleted_records_take_whole_segments_with_them(
+    kafka_suite: KafkaSuite, kafka_topics: MakeKafkaTopic
+) -> None:
+    """DeleteSegmentsDueToLogStartOffsetBreachTest and the end of ListOffsetsTest (SR-25)."""
+    topic = await kafka_topics(batches=2)
+    acked = await topic.produce(records_of(6))
+    await topic.until_offsets(local_start=4, tiered=3)
+    await delete_records(topic, 3)
+    await until_starts(topic, 2)
+    assert (await topic.offsets()).log_start == 3
+    assert [line.split()[1] for line in checkpointed_epochs(topic)] == ["3"]
+    found = await asyncio.to_thread(consume, kafka_suite.bootstrap, topic.name, 6, start=3)
+    assert_same(found, acked[3:])
+    await delete_records(topic, 4)
+    await until_starts(topic, None)
+    await topic.until_offsets(log_start=4, local_start=4, end=6)
+
+
+async def test_a_deleted_topic_leaves_nothing(
+    kafka_suite: KafkaSuite, kafka_topics: MakeKafkaTopic
+) -> None:
+    """Two partitions with two leaders (DeleteTopicTest)."""
+    topic = await kafka_topics(assignment=((1, 2), (2, 1)))
+    for partition in (0, 1):
+        await topic.produce(records_of(3), partition)
+        await topic.until_cold(partition)
+    keys = stored_objects(kafka_suite, topic.tip())
+    assert {key.split("/")[1] for key in keys} == {"0", "1"}
+    await topic.delete()
+    await topic.until_gone()
+
+
+async def test_tiering_is_turned_on_for_a_topic_with_data(
+    kafka_suite: KafkaSuite, kafka_topics: MakeKafkaTopic
+) -> None:
+    """EnableRemoteLogOnTopicTest."""
+    topic = await kafka_topics(
+        assignment=((1, 2), (2, 1)), remote_storage_enable="false", local_retention_bytes="-2"
+    )
+    acked = {partition: await topic.produce(records_of(3), partition) for partition in (0, 1)}
+    assert not stored_objects(kafka_suite, topic.tip())
+    await topic.alter(remote_storage_enable="true", local_retention_bytes="1")
+    for partition in (0, 1):
+        acked[partition] += await topic.produce(records_of(2, seed=1), partition)
+        await topic.until_offsets(partition, log_start=0, local_start=4, tiered=3, end=5)
+        found = await asyncio.to_thread(
+            consume, kafka_suite.bootstrap, topic.name, 5, partition=partition
+        )
+        assert_same(found, acked[partition])
+
+
+async def test_copying_is_turned_off_and_on_and_tiering_ends_with_the_remote_data(
+    kafka_suite: KafkaSuite, kafka_topics: MakeKafkaTopic
+) -> None:
+    """DisableRemoteLogOnTopicTest, with its offsets."""
+    topic = await kafka_topics()
+    acked = await topic.produce(records_of(3))
+    await topic.until_offsets(local_start=2, tiered=1)
+    await topic.alter(remote_log_copy_disable="true", local_retention_bytes="-2")
+    bootstrap = kafka_suite.bootstrap
+    assert_same(await asyncio.to_thread(consume, bootstrap, topic.name, 3), acked)
+    await topic.alter(remote_log_copy_disable="false", local_retention_bytes="1")
+    acked += await topic.produce(records_of(1, seed=1))
+    await topic.until_offsets(local_start=3, tiered=2)
+    await topic.alter(remote_log_copy_disable="true", local_retention_bytes="-2")
+    assert_same(await asyncio.to_thread(consume, bootstrap, topic.name, 4), acked)
+    await delete_records(topic, 1)
+    await until_starts(topic, 1)
+    with pytest.raises(KafkaException) as caught:
+        await topic.alter(remote_storage_enable="false")
+    assert caught.value.args[0].code() == KafkaError.INVALID_CONFIG
+    await topic.alter(remote_storage_enable="false", remote_log_delete_on_disable="true")
+    await until_starts(topic, None)
+    await topic.until_offsets(log_start=3, end=4)
+    assert_same(await asyncio.to_thread(consume, bootstrap, topic.name, 4, start=3), acked[3:])
