@@ -75,10 +75,11 @@ async def test_a_copy_is_one_trace(suite: RunningSuite, topics: MakeTopic) -> No
 
 
 async def test_a_cold_read_is_one_trace(suite: RunningSuite, topics: MakeTopic) -> None:
-    """Broker -> manager -> metadata -> SQL, and broker -> manager -> storage -> S3 (SR-23)."""
+    """Broker -> manager -> metadata -> SQL and broker -> manager -> storage -> S3 to plan it, broker -> storage -> S3 for the records (SR-23)."""
     wanted = {
         (BROKER, MANAGER, METADATA, "SQL"),
         (BROKER, MANAGER, STORAGE, "S3"),
+        (BROKER, STORAGE, "S3"),
     }
     topic = await topics()
     await asyncio.to_thread(produce, suite.bootstrap, topic.name, records_of(200))

@@ -232,8 +232,8 @@ _AQUIFER: Final = (
     define(
         "aquifer.remote.fetch.path",
         _S,
-        "manager",
-        "Whether tiered reads go through the manager or, planned by it, directly to storage.",
+        "direct",
+        "Whether tiered reads, planned by the manager, go directly to storage or through the manager as well.",
         validator=one_of("manager", "direct"),
     ),
     define(

@@ -2,15 +2,29 @@
 
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
 
 from aquifer_core.errors import InternalError
 from aquifer_core.ports import RemoteStorageManager
+from aquifer_core.segment import RemoteLogSegmentMetadata
+from aquifer_rpc import semconv
+from opentelemetry import metrics
 
-from aquifer_broker.tiering.manager_client import FetchPlan, ManagerClient, RemoteFetch
+from aquifer_broker.tiering.manager_client import (
+    FetchPlan,
+    ManagerClient,
+    RemoteFetch,
+    following,
+)
 
 __all__ = ["DirectFetchPath", "FetchPath", "FetchedRecords", "ManagerFetchPath"]
+
+_FETCHED: Final = metrics.get_meter("aquifer_broker").create_counter(
+    semconv.FETCH_BYTES.name,
+    unit=semconv.FETCH_BYTES.unit,
+    description=semconv.FETCH_BYTES.doc,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,15 +81,38 @@ class DirectFetchPath:
         self._storage = storage
 
     async def fetch(self, request: RemoteFetch, deadline_s: float) -> FetchedRecords:
-        """See `FetchPath`."""
-        plan = await self._manager.plan_fetch(request, deadline_s)
-        if plan.segment is None:
-            return FetchedRecords(plan=plan, pieces=())
+        """See `FetchPath`. A hole at a segment's end is skipped: then the plan is the next segment's."""
+        wanted = request
+        while True:
+            plan = await self._manager.plan_fetch(wanted, deadline_s)
+            if plan.segment is None:
+                return FetchedRecords(plan=plan, pieces=())
+            pieces = await self._records(plan.segment, plan, request.min_one_batch)
+            if pieces or not await self._is_hole(plan.segment, plan, request):
+                size_bytes = sum(map(len, pieces))
+                _FETCHED.add(size_bytes, {semconv.TOPIC.key: request.topic_id_partition.topic})
+                return FetchedRecords(plan=plan, pieces=pieces)
+            behind = following(request, plan.segment.end_offset + 1)
+            if behind is None:
+                return FetchedRecords(plan=replace(plan, segment=None), pieces=())
+            wanted = behind
+
+    async def _records(
+        self, segment: RemoteLogSegmentMetadata, plan: FetchPlan, min_one_batch: bool
+    ) -> list[bytes | memoryview]:
         records = self._storage.fetch_records(
-            plan.segment,
+            segment,
             plan.fetch_offset,
             plan.max_bytes,
-            min_one_batch=request.min_one_batch,
+            min_one_batch=min_one_batch,
             next_segment=plan.next_segment,
         )
-        return FetchedRecords(plan=plan, pieces=[piece async for piece in records])
+        return [piece async for piece in records]
+
+    async def _is_hole(
+        self, segment: RemoteLogSegmentMetadata, plan: FetchPlan, request: RemoteFetch
+    ) -> bool:
+        """Tells "no batch is left in the segment" from "the first batch is larger than allowed"."""
+        if request.min_one_batch:
+            return True
+        return not await self._records(segment, replace(plan, max_bytes=1), True)

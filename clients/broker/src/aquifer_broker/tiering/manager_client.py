@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aquifer.common.v1 import partition_pb2
@@ -10,6 +10,7 @@ from aquifer.manager.v1 import remote_log_manager_service_pb2 as pb
 from aquifer.manager.v1.remote_log_manager_service_pb2_grpc import RemoteLogManagerServiceStub
 from aquifer_core.errors import InternalError
 from aquifer_core.ids import KafkaUuid, TopicIdPartition
+from aquifer_core.leader_epoch import LeaderEpochCache, LeaderEpochEntry
 from aquifer_core.segment import IsolationLevel, RemoteLogSegmentMetadata
 from aquifer_rpc import convert
 from aquifer_rpc.calls import call_stream, call_unary
@@ -31,6 +32,7 @@ __all__ = [
     "Registration",
     "RemoteFetch",
     "TieringConfig",
+    "following",
 ]
 
 _CALL_DEADLINE_S: Final = 5.0
@@ -86,6 +88,15 @@ class RemoteFetch:
     isolation: IsolationLevel
     lineage: tuple[tuple[int, int], ...]
     local_log_start_offset: int
+
+
+def following(request: RemoteFetch, offset: int) -> RemoteFetch | None:
+    """The read that goes on at an offset behind one; None where the remote log ends."""
+    epochs = LeaderEpochCache([LeaderEpochEntry(*entry) for entry in request.lineage])
+    epoch = epochs.epoch_for_offset(offset)
+    if offset >= request.local_log_start_offset or epoch is None:
+        return None
+    return replace(request, leader_epoch=epoch, fetch_offset=offset)
 
 
 class AbortedRange(NamedTuple):

@@ -7,10 +7,9 @@ from typing import Final
 
 import structlog
 from aquifer_core.errors import DeadlineExceededError, ErrorReason, QuotaExceededError
-from aquifer_core.leader_epoch import LeaderEpochCache, LeaderEpochEntry
 
 from aquifer_broker.tiering.fetch_paths import FetchPath
-from aquifer_broker.tiering.manager_client import FetchPlan, RemoteFetch
+from aquifer_broker.tiering.manager_client import FetchPlan, RemoteFetch, following
 from aquifer_broker.tiering.reader_pace import ReaderPace, ReaderPlace
 from aquifer_broker.tiering.record_run import RecordRun, RunPart
 
@@ -170,21 +169,13 @@ class RemoteReads:
         before = _place(request, request.fetch_offset)
         self._pace.went_on(before, place, part.size_bytes, brought.took_s)
         window = self._pace.window_bytes(place)
-        ahead = self._behind(request, brought.run.end_offset)
+        ahead = following(request, brought.run.end_offset)
         if not window or ahead is None:
             return
         left = brought.run.part(part.end_offset, window, min_one_batch=False).size_bytes
         if 2 * left > window or not self._has_plenty(window) or self._serving(ahead) is not None:
             return
-        self._start(replace(ahead, max_bytes=window))
-
-    def _behind(self, request: RemoteFetch, offset: int) -> RemoteFetch | None:
-        """The read that goes on behind one; None where the remote log ends."""
-        epochs = LeaderEpochCache([LeaderEpochEntry(*entry) for entry in request.lineage])
-        epoch = epochs.epoch_for_offset(offset)
-        if offset >= request.local_log_start_offset or epoch is None:
-            return None
-        return replace(request, leader_epoch=epoch, fetch_offset=offset, min_one_batch=True)
+        self._start(replace(ahead, max_bytes=window, min_one_batch=True))
 
     def _done(self, read: _Read) -> None:
         """Settles the budget; a failure that nobody waited for is logged and forgotten."""
