@@ -33,7 +33,7 @@ from aquifer_rpc.server import GrpcServer
 from aquifer_rpc.settings import GrpcClientSettings
 from aquifer_standalone.ports import hold_port
 from aquifer_standalone.postgres import EmbeddedPostgres
-from contract.remote_log_metadata_manager import brought_to, changes, found
+from contract.remote_log_metadata.steps import brought_to, changes, found
 from fixtures.metadata_service import metadata_settings
 from fixtures.network import TcpProxy
 from fixtures.polling import eventually

@@ -15,7 +15,7 @@ from aquifer_metadata.adapters.postgres.database import Database, DatabaseOption
 from aquifer_metadata.adapters.postgres.schema import check_schema
 from aquifer_rpc.health_check import check
 from aquifer_standalone.ports import hold_port
-from contract.remote_log_metadata_manager import brought_to, found, listed
+from contract.remote_log_metadata.steps import brought_to, found, listed
 from fixtures.otlp import OtlpCollector, SpanNode
 from fixtures.polling import eventually
 

@@ -25,7 +25,7 @@ from aquifer_metadata.adapters.postgres.remote_log_metadata_manager import (
     PostgresRemoteLogMetadataManager,
 )
 from aquifer_metadata.adapters.postgres.remote_log_rows import partition_key
-from contract.remote_log_metadata_manager import brought_to, found, listed, move
+from contract.remote_log_metadata.steps import brought_to, found, listed, move
 from sqlalchemy import text
 
 DELETING = RemoteLogSegmentState.DELETE_SEGMENT_STARTED

@@ -13,13 +13,13 @@ from aquifer_metadata.adapters.postgres.database import Database
 from aquifer_metadata.adapters.postgres.driver_statement import DriverStatement
 from aquifer_metadata.adapters.postgres.gathered import GatheredQuestions
 from aquifer_metadata.adapters.postgres.remote_log_rows import (
+    SEGMENT_COLUMN_NAMES,
     SEGMENT_COLUMNS,
     partition_key,
     segment_from_row,
 )
 
 _FORGOTTEN = int(RemotePartitionDeleteState.DELETE_PARTITION_FINISHED)
-_COLUMNS: Final = tuple(name.strip().removeprefix("s.") for name in SEGMENT_COLUMNS.split(","))
 
 FLOOR = """SELECT e.segment_id, e.start_offset, e.end_offset FROM remote_log_segment_epoch e
   WHERE e.topic_id = {topic_id} AND e.partition = {partition} AND e.leader_epoch = {leader_epoch}
@@ -77,7 +77,7 @@ class RemoteLogLookups:
             raise partition_gone(tip)
         if row[1] is None:
             return None
-        return segment_from_row(tip, dict(zip(_COLUMNS, row[1:], strict=True)))
+        return segment_from_row(tip, dict(zip(SEGMENT_COLUMN_NAMES, row[1:], strict=True)))
 
     async def _ask(self, questions: Sequence[Question]) -> Sequence[Sequence[Any]]:
         values = lookup_values(questions)

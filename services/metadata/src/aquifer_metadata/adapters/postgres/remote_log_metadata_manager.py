@@ -1,8 +1,6 @@
 """The RemoteLogMetadataManager on PostgreSQL."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from dataclasses import replace
 
 from aquifer_core.errors import UnavailableError
 from aquifer_core.ids import RemoteLogSegmentId, TopicIdPartition
@@ -14,7 +12,6 @@ from aquifer_core.ports import (
     RetentionPolicy,
     SegmentEvent,
 )
-from aquifer_core.retention import plan_retention
 from aquifer_core.segment import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
@@ -28,11 +25,9 @@ from aquifer_metadata.adapters.postgres.remote_log_deletions import RemoteLogDel
 from aquifer_metadata.adapters.postgres.remote_log_forgetting import RemoteLogForgetting
 from aquifer_metadata.adapters.postgres.remote_log_lookups import RemoteLogLookups
 from aquifer_metadata.adapters.postgres.remote_log_reads import RemoteLogReads
+from aquifer_metadata.adapters.postgres.remote_log_retention import RemoteLogRetention
 from aquifer_metadata.adapters.postgres.remote_log_watch import RemoteLogWatch
 from aquifer_metadata.adapters.postgres.remote_log_writes import RemoteLogWrites
-
-_MAX_CANDIDATES = 5_000
-"""The oldest of a large backlog: what a message holds. The rest is chosen again when these are gone."""
 
 
 class PostgresRemoteLogMetadataManager(RemoteLogMetadataManager):
@@ -66,6 +61,7 @@ class PostgresRemoteLogMetadataManager(RemoteLogMetadataManager):
         self._database = database
         self._lookups = RemoteLogLookups(database)
         self._reads = RemoteLogReads(database, page_size=page_size)
+        self._retention = RemoteLogRetention(database)
         self._writes = RemoteLogWrites(database, signal, clock, trace_id)
         self._deletions = RemoteLogDeletions(database, page_size=page_size)
         self._watch = RemoteLogWatch(database, signal, poll_s=watch_poll_s, page_size=page_size)
@@ -146,10 +142,7 @@ class PostgresRemoteLogMetadataManager(RemoteLogMetadataManager):
         now_ms: int,
     ) -> RetentionPlan:
         """See `RemoteLogMetadataManager`."""
-        segments = [segment async for segment in self._reads.segments(topic_id_partition)]
-        # Beside the loop: a second of arithmetic for some 100,000 segments must not stop the others.
-        plan = await asyncio.to_thread(plan_retention, segments, lineage, policy, now_ms)
-        return replace(plan, candidates=plan.candidates[:_MAX_CANDIDATES])
+        return await self._retention.plan(topic_id_partition, lineage, policy, now_ms)
 
     async def earliest_log_offset(self, topic_id_partition: TopicIdPartition) -> int | None:
         """See `RemoteLogMetadataManager`."""

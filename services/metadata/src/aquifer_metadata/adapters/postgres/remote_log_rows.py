@@ -15,6 +15,9 @@ SEGMENT_COLUMNS = """s.segment_id, s.topic_id, s.partition, s.start_offset, s.en
  s.custom_metadata, s.txn_index_empty"""
 """What `segment_from_row` needs of a segment table called `s`."""
 
+SEGMENT_COLUMN_NAMES = tuple(name.strip().removeprefix("s.") for name in SEGMENT_COLUMNS.split(","))
+"""The same as keys of a row."""
+
 
 Columns: TypeAlias = Mapping[str, Any] | RowMapping
 """A row by column names."""

@@ -1,0 +1,132 @@
+"""Retention decided by a statement is retention as the pure function decides it over the same segments."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import builders
+import psycopg
+import pytest
+from aquifer_core.ids import TopicIdPartition
+from aquifer_core.leader_epoch import build_filtered_leader_epoch_map
+from aquifer_core.ports import RetentionPolicy
+from aquifer_core.retention import plan_retention
+from aquifer_core.segment import RemoteLogSegmentMetadata
+from aquifer_core.state import RemoteLogSegmentState
+from aquifer_metadata.adapters.postgres.database import Database, DatabaseOptions
+from aquifer_metadata.adapters.postgres.remote_log_retention import RemoteLogRetention
+from aquifer_metadata.adapters.postgres.remote_log_rows import segment_values
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+NOW_MS = 1_000
+LAST_OFFSET = 40
+LISTED = [state for state in RemoteLogSegmentState if state.name != "DELETE_SEGMENT_FINISHED"]
+
+INSERT = """
+INSERT INTO remote_log_segment (segment_id, topic_id, partition, start_offset, end_offset, broker_id, max_timestamp_ms,
+  event_timestamp_ms, segment_size_bytes, state, leader_epochs, leader_epoch_offsets, txn_index_empty, version,
+  created_at_ms, updated_at_ms)
+VALUES (%(segment_id)s, %(topic_id)s, %(partition)s, %(start_offset)s, %(end_offset)s, 1, %(max_timestamp_ms)s,
+  %(event_timestamp_ms)s, %(segment_size_bytes)s, %(state)s, %(epochs)s, %(epoch_starts)s, true, 1, 0, 0)
+"""
+
+
+@st.composite
+def lineages(draw: st.DrawFn) -> dict[int, int]:
+    """Epochs and their first offsets, ascending; some epochs without records, some missing."""
+    epochs = draw(st.lists(st.integers(0, 6), unique=True, max_size=5))
+    starts = draw(st.lists(st.integers(0, LAST_OFFSET), min_size=5, max_size=5))
+    return dict(zip(sorted(epochs), sorted(starts), strict=False))
+
+
+def as_written(lineage: Mapping[int, int], start: int, end: int) -> dict[int, int]:
+    """The epochs of a segment that the leader of a lineage wrote; none when it begins before the lineage."""
+    recorded = build_filtered_leader_epoch_map(lineage)
+    inside = {epoch: at for epoch, at in recorded.items() if start < at <= end}
+    before = [epoch for epoch, at in recorded.items() if at <= start]
+    return {max(before): start} | inside if before else {}
+
+
+@st.composite
+def segments(
+    draw: st.DrawFn, partition: TopicIdPartition, lineage: Mapping[int, int]
+) -> RemoteLogSegmentMetadata:
+    """Mostly of the lineage and finished, sometimes neither."""
+    start = draw(st.integers(0, LAST_OFFSET))
+    end = draw(st.integers(start, LAST_OFFSET))
+    epochs = as_written(lineage, start, end) if draw(st.integers(0, 3)) else {}
+    if not epochs:
+        known = draw(st.lists(st.integers(0, 7), min_size=3, max_size=3, unique=True))
+        starts = draw(st.sets(st.integers(start, end), max_size=2)) | {start}
+        epochs = dict(zip(sorted(known), sorted(starts), strict=False))
+    finished = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+    made = builders.remote_segment(
+        partition,
+        start,
+        end,
+        epochs,
+        max_timestamp_ms=draw(st.integers(-1, NOW_MS)),
+        segment_size_bytes=draw(st.integers(1, 1 << 40)),
+    )
+    return replace(
+        made,
+        event_timestamp_ms=draw(st.integers(0, NOW_MS)),
+        state=draw(st.sampled_from([finished, finished, *LISTED])),
+    )
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Any:
+    partition = builders.topic_id_partition()
+    lineage = draw(lineages())
+    known = draw(st.lists(segments(partition, lineage), max_size=12))
+    ids = [segment.segment_id.id for segment in known]
+    in_progress = draw(st.lists(st.sampled_from(ids), max_size=1)) if ids else []
+    total_bytes = sum(segment.segment_size_bytes for segment in known)
+    policy = RetentionPolicy(
+        retention_ms=draw(st.sampled_from([-1, 0, 1, 100, 500, NOW_MS, 2 * NOW_MS])),
+        retention_bytes=draw(st.integers(-1, total_bytes) | st.just(-1)),
+        log_start_offset=draw(st.integers(0, LAST_OFFSET)),
+        log_end_offset=draw(st.integers(0, LAST_OFFSET + 2) | st.just(LAST_OFFSET + 2)),
+        local_only_bytes=draw(st.sampled_from([0, 512])),
+        in_progress=frozenset(in_progress),
+        copy_abandoned_after_ms=draw(st.integers(0, NOW_MS)),
+    )
+    return partition, known, lineage, policy
+
+
+@pytest.fixture
+def connection(metadata_dsn: str) -> Iterator[psycopg.Connection[Any]]:
+    with closing(psycopg.connect(metadata_dsn, autocommit=True)) as connection:
+        yield connection
+
+
+def test_the_statement_and_the_function_choose_the_same(
+    metadata_dsn: str, connection: psycopg.Connection[Any]
+) -> None:
+    """K-3.4, SR-10, SR-11, SR-17: reasons, order, log start and bytes."""
+    with asyncio.Runner() as runner:
+        database = runner.run(_connected(metadata_dsn))
+        retention = RemoteLogRetention(database)
+
+        @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+        @given(case=cases())
+        def agree(case: Any) -> None:
+            partition, known, lineage, policy = case
+            with connection.cursor() as cursor:
+                cursor.executemany(INSERT, [segment_values(segment) for segment in known])
+            expected = plan_retention(known, lineage, policy, NOW_MS)
+            found = runner.run(retention.plan(partition, lineage, policy, NOW_MS))
+            assert found == expected
+
+        try:
+            agree()
+        finally:
+            runner.run(database.engine.dispose())
+
+
+async def _connected(dsn: str) -> Database:
+    return Database(DatabaseOptions(dsn=dsn, pool_size=1))
