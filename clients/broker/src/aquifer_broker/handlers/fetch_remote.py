@@ -26,13 +26,16 @@ _DEFAULT_THROTTLE_MS: Final = 100
 async def read_remote(services: BrokerServices, reads: Sequence[PartitionRead]) -> int:
     """Fills in what is remote; returns the time in ms that the client is to be throttled.
 
-    A read that is not done in `remote.fetch.max.wait.ms` leaves its partition empty without an error.
+    A read that is not done in `remote.fetch.max.wait.ms` leaves its partition empty without an error, or, when no read has been answered for
+    long, with KAFKA_STORAGE_ERROR: a slow store is waited for, of one that hangs the client is told.
     """
     remote = [read for read in reads if read.remote is not None]
     if not remote:
         return 0
     tasks = {
-        asyncio.create_task(_read_one(services, read), name=f"remote read {read.target.topic}")
+        asyncio.create_task(
+            _read_one(services, read), name=f"remote read {read.target.topic}"
+        ): read
         for read in remote
     }
     try:
@@ -43,7 +46,16 @@ async def read_remote(services: BrokerServices, reads: Sequence[PartitionRead]) 
         for task in tasks:
             task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    return max((task.result() for task in tasks - pending), default=0)
+    for task in pending:
+        _tell_if_stalled(services, tasks[task])
+    return max((task.result() for task in tasks.keys() - pending), default=0)
+
+
+def _tell_if_stalled(services: BrokerServices, read: PartitionRead) -> None:
+    assert services.remote is not None
+    assert read.remote is not None
+    if services.remote.is_stalled(read.remote):
+        read.error = ErrorCode.kafka_storage_error
 
 
 async def _read_one(services: BrokerServices, read: PartitionRead) -> int:

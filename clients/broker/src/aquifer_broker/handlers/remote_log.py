@@ -46,6 +46,10 @@ class RemoteLog(Protocol):
         """
         ...
 
+    def is_stalled(self, request: RemoteReadRequest) -> bool:
+        """Whether a read that is not done in time is to be answered with an error: nothing has answered reads for long."""
+        ...
+
     async def offset_for_timestamp(
         self, log: PartitionLog, timestamp_ms: int
     ) -> TimestampAndOffset | None:

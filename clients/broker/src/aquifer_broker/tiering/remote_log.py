@@ -12,6 +12,7 @@ from aquifer_broker.log.partition_log import PartitionLog
 from aquifer_broker.protocol.codec import BufferChain
 from aquifer_broker.tiering.announcer import Announcer
 from aquifer_broker.tiering.manager_client import AbortedRange, ManagerClient, RemoteFetch
+from aquifer_broker.tiering.read_silence import ReadSilence
 from aquifer_broker.tiering.remote_reads import ReadRecords, RemoteReads
 
 __all__ = ["TieredRemoteLog"]
@@ -22,9 +23,16 @@ _FIND_OFFSET_DEADLINE_S: Final = 30.0
 class TieredRemoteLog:
     """Implements `handlers.remote_log.RemoteLog`."""
 
-    def __init__(self, manager: ManagerClient, reads: RemoteReads, announcer: Announcer) -> None:
+    def __init__(
+        self,
+        manager: ManagerClient,
+        reads: RemoteReads,
+        announcer: Announcer,
+        silence: ReadSilence,
+    ) -> None:
         self._manager = manager
         self._reads = reads
+        self._silence = silence
         self._announcer = announcer
 
     async def read(self, request: RemoteReadRequest) -> RemoteRead:
@@ -43,6 +51,10 @@ class TieredRemoteLog:
             records=_chain(read.part.pieces),
             aborted_transactions=_aborted(request, read) if committed else None,
         )
+
+    def is_stalled(self, request: RemoteReadRequest) -> bool:
+        """Whether a read that is not done in time is to be answered with an error: nothing has answered reads for long."""
+        return self._silence.is_stalled(request.log.topic_id_partition)
 
     async def _read_committed(self, request: RemoteReadRequest) -> ReadRecords:
         """Reads so that no aborted transaction is known neither remotely nor locally.

@@ -33,6 +33,7 @@ from aquifer_broker.tiering.hosted_roles import HostedRoles
 from aquifer_broker.tiering.lost_logs import LostLogs
 from aquifer_broker.tiering.manager_client import ManagerClient
 from aquifer_broker.tiering.plugin_properties import plugin_properties
+from aquifer_broker.tiering.read_silence import ReadSilence, WatchedFetchPath
 from aquifer_broker.tiering.remote_log import TieredRemoteLog
 from aquifer_broker.tiering.remote_reads import RemoteReads
 
@@ -41,6 +42,8 @@ __all__ = ["TieringComponents"]
 logger = structlog.get_logger(__name__)
 
 _READ_DEADLINE_S: Final = 30.0
+# Above what slow stores take for a read, below what clients' own timeouts allow. A read goes on meanwhile, and the next fetch gets it.
+_STALLED_AFTER_S: Final = 5.0
 _READ_BUDGET_BYTES: Final = 256 << 20
 _LISTENER_KEY: Final = "aquifer.broker.log.service.listener"
 _ADVERTISED_KEY: Final = "aquifer.broker.log.service.advertised"
@@ -134,8 +137,9 @@ class TieringComponents:
         await metadata.configure(self._metadata_properties())
         channel = await starting.enter_async_context(connect(config.manager_endpoints))
         manager = ManagerClient(channel, broker_id=config.node_id, incarnation=KafkaUuid.random())
+        silence = ReadSilence(_STALLED_AFTER_S)
         reads = RemoteReads(
-            self._fetch_path(manager, storage),
+            WatchedFetchPath(self._fetch_path(manager, storage), silence),
             max_reads=config.values["remote.log.reader.max.pending.tasks"],
             budget_bytes=_READ_BUDGET_BYTES,
             deadline_s=_READ_DEADLINE_S,
@@ -152,7 +156,7 @@ class TieringComponents:
             hosted=roles.roles,
             delete_when_stopped=roles.lost_tiering_with_deletion,
         )
-        self._remote_log = TieredRemoteLog(manager, reads, announcer)
+        self._remote_log = TieredRemoteLog(manager, reads, announcer, silence)
         await starting.enter_async_context(announcer.loop)
         self._listen(announcer)
         await starting.enter_async_context(
