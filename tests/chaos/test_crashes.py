@@ -1,4 +1,4 @@
-"""kill -9 of every process, in the middle of producing, copying and reading."""
+"""kill -9 of every process, and of all at once, in the middle of producing, copying and reading."""
 
 import asyncio
 from functools import partial
@@ -13,12 +13,13 @@ from fixtures.tiered_topic import MakeTopic
 pytestmark = pytest.mark.xdist_group(CHAOS_GROUP)
 
 PROCESSES = ("broker-1", "storage", "manager", "metadata", "postgres", "s3")
+VICTIMS = (*((process,) for process in PROCESSES), PROCESSES)
 KILLS = 2
 
 
-@pytest.mark.parametrize("process", PROCESSES)
+@pytest.mark.parametrize("victims", VICTIMS, ids=" ".join)
 async def test_no_acknowledged_record_is_lost_doubled_or_changed(
-    chaos_suite: RunningSuite, chaos_topics: MakeTopic, process: str
+    chaos_suite: RunningSuite, chaos_topics: MakeTopic, victims: tuple[str, ...]
 ) -> None:
     """Whoever dies, clients go on by themselves, and what a crash left half done is cleaned up (T16, SR-16, SR-36)."""
     topic = await chaos_topics()
@@ -26,8 +27,8 @@ async def test_no_acknowledged_record_is_lost_doubled_or_changed(
         await eventually(lambda: traffic.progress() >= (300, 1), timeout_s=60)
         for _ in range(KILLS):
             before = traffic.progress()
-            await chaos_suite.kill(process)
-            await chaos_suite.wait_ready(process)
+            await asyncio.gather(*map(chaos_suite.kill, victims))
+            await asyncio.gather(*map(chaos_suite.wait_ready, victims))
             await eventually(partial(traffic.has_gone_on, before), timeout_s=60)
     acked = traffic.acked
     assert [record.offset for record in acked] == list(range(len(acked)))

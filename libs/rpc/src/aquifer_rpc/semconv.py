@@ -174,6 +174,13 @@ OBJECT_STORE_LIMIT: Final = Metric(
     doc="Requests that may be under way at once; falls when the store refuses, below 1 when it refuses everything.",
     attributes=(OBJECT_STORE, OPERATION),
 )
+OBJECT_STORE_LEFTOVERS: Final = Metric(
+    name="aquifer.object_store.leftovers",
+    unit="{object}",
+    kind=InstrumentKind.COUNTER,
+    doc="Objects of failed copies that were found and deleted because of their age.",
+    attributes=(OBJECT_STORE,),
+)
 COPY_SPAN: Final = Span(
     name="copy",
     doc="A run of a partition's copy task.",

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
 
 from aquifer.storage.v1.remote_storage_service_pb2_grpc import (
     add_RemoteStorageServiceServicer_to_server,
@@ -17,6 +18,9 @@ from aquifer_storage.adapters.filesystem import FilesystemObjectStore
 from aquifer_storage.adapters.limits_file import LimitsFile
 from aquifer_storage.adapters.s3 import S3ObjectStore
 from aquifer_storage.adapters.s3_client import S3Options
+from aquifer_storage.adapters.sweep_record import recorded
+from aquifer_storage.domain.leftover_sweeper import LeftoverSweeper
+from aquifer_storage.domain.limited_store import LimitedObjectStore
 from aquifer_storage.domain.object_key import ObjectKeys
 from aquifer_storage.domain.options import StorageOptions, TopicOptions
 from aquifer_storage.domain.ports import KeyRing
@@ -24,9 +28,11 @@ from aquifer_storage.domain.remote_storage import RemoteStorage
 from aquifer_storage.domain.store_check import StoreCheck
 from aquifer_storage.domain.store_checks import STORE_CHECKS
 from aquifer_storage.domain.upload_sweeper import StaleUploads, UploadSweeper
-from aquifer_storage.domain.work_limits import WorkLimits
+from aquifer_storage.domain.work_limits import Work, WorkLimits
 from aquifer_storage.servicer import RemoteStorageServicer
 from aquifer_storage.settings import Backend, S3Settings, StorageSettings
+
+_SWEEP_DEADLINE_S: Final = 3600.0
 
 
 async def serve(settings: StorageSettings) -> None:
@@ -45,6 +51,7 @@ async def running_server(settings: StorageSettings) -> AsyncIterator[GrpcServer]
         if ring is not None:
             await ring.check()
             probes["key ring"] = ring.check
+        limits = await work_limits(settings, stack)
         storage = RemoteStorage(
             objects,
             options=storage_options(settings),
@@ -52,7 +59,7 @@ async def running_server(settings: StorageSettings) -> AsyncIterator[GrpcServer]
             writer_version=__version__,
             key_ring=ring,
             held_chunks=disk_cache(settings),
-            limits=await work_limits(settings, stack),
+            limits=limits,
         )
         stack.push_async_callback(storage.close)
         server = GrpcServer(settings.grpc, name="storage", probes=probes)
@@ -71,6 +78,7 @@ async def running_server(settings: StorageSettings) -> AsyncIterator[GrpcServer]
             ),
         )
         await stack.enter_async_context(upload_sweeping(settings, objects))
+        await stack.enter_async_context(leftover_sweeping(settings, objects, limits))
         yield await stack.enter_async_context(server)
 
 
@@ -90,7 +98,26 @@ def upload_sweeping(settings: StorageSettings, uploads: StaleUploads) -> Supervi
         "upload sweeper",
         sweeper.sweep,
         interval_s=copying.sweep_interval_s,
-        run_deadline_s=copying.sweep_interval_s,
+        run_deadline_s=max(copying.sweep_interval_s, _SWEEP_DEADLINE_S),
+    )
+
+
+def leftover_sweeping(
+    settings: StorageSettings, objects: S3ObjectStore | FilesystemObjectStore, limits: WorkLimits
+) -> SupervisedLoop:
+    """What deletes objects of failed copies."""
+    copying = settings.copying
+    sweeper = LeftoverSweeper(
+        LimitedObjectStore(objects, limits, Work.DELETE),
+        objects,
+        ObjectKeys(settings.key_prefix),
+        older_than_s=copying.sweep_objects_after_s,
+    )
+    return SupervisedLoop(
+        "leftover sweeper",
+        recorded(sweeper.sweep, objects.backend),
+        interval_s=copying.sweep_objects_interval_s,
+        run_deadline_s=max(copying.sweep_objects_interval_s, _SWEEP_DEADLINE_S),
     )
 
 
@@ -165,6 +192,7 @@ def storage_options(settings: StorageSettings) -> StorageOptions:
         part_size_bytes=copying.part_size_bytes,
         single_put_max_bytes=copying.single_put_max_bytes,
         parallel_parts=copying.parallel_parts,
+        copy_timeout_s=copying.timeout_s,
         upload_budget_bytes=copying.budget_bytes,
         chunk_cache_bytes=reading.chunk_cache_bytes,
         read_ahead_bytes=reading.read_ahead_bytes,

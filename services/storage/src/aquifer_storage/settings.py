@@ -2,10 +2,10 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from aquifer_rpc.settings import Group, ServiceSettings
-from pydantic import Field, PositiveFloat, PositiveInt, SecretStr
+from pydantic import Field, PositiveFloat, PositiveInt, SecretStr, model_validator
 
 from aquifer_storage.domain.options import MIB
 from aquifer_storage.domain.zstd_codec import DEFAULT_LEVEL, MAX_LEVEL, NO_CODEC, ZSTD
@@ -101,10 +101,23 @@ class CopySettings(Group):
     """Parts of one copy in upload at once."""
     budget_bytes: PositiveInt = 256 * MIB
     """Memory of all parts of all copies together."""
+    timeout_s: PositiveFloat = 6 * 3600.0
+    """Longest time of one copy, whatever deadline its caller has set."""
     sweep_uploads_after_s: PositiveFloat = 24 * 3600.0
     """Unfinished uploads of segments older than this are taken for those of crashed processes and deleted."""
     sweep_interval_s: PositiveFloat = 3600.0
     """Time between sweeps of unfinished uploads; the first comes at the start."""
+    sweep_objects_after_s: PositiveFloat = 24 * 3600.0
+    """Objects of segments without a manifest older than this, by the store's clock, are taken for those of failed copies and deleted;
+    at least twice `timeout_s`."""
+    sweep_objects_interval_s: PositiveFloat = 24 * 3600.0
+    """Time between sweeps of such objects, which list the whole store; the first comes at the start."""
+
+    @model_validator(mode="after")
+    def _copies_end_before_they_are_garbage(self) -> Self:
+        if self.sweep_objects_after_s < 2 * self.timeout_s:
+            raise ValueError("sweep_objects_after_s must be at least twice timeout_s")
+        return self
 
 
 class ReadSettings(Group):

@@ -60,9 +60,10 @@ class DiskCache:
 
     def put(self, key: ChunkKey, data: bytes) -> None:
         """Write an entry soon, or not at all when the disk does not keep up."""
-        if self._waiting_puts >= _MAX_WAITING_PUTS:
-            return
-        self._waiting_puts += 1
+        with self._lock:
+            if self._waiting_puts >= _MAX_WAITING_PUTS:
+                return
+            self._waiting_puts += 1
         self._writer.submit(self._guarded, lambda: self._write(_name(key), data))
 
     async def drop(self, key: ChunkKey) -> None:
@@ -111,7 +112,8 @@ class DiskCache:
             return None
 
     def _write(self, name: str, data: bytes) -> None:
-        self._waiting_puts -= 1
+        with self._lock:
+            self._waiting_puts -= 1
         self._flush_touched()
         if len(data) > self._capacity_bytes:
             return

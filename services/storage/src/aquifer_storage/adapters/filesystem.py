@@ -188,7 +188,7 @@ class FilesystemObjectStore:
                 key = path.relative_to(self._root).as_posix()
                 if key.startswith(prefix):
                     with suppress(FileNotFoundError):
-                        found.append(ObjectInfo(key=key, size_bytes=path.stat().st_size))
+                        found.append(_listed(key, path.stat()))
         return sorted(found, key=lambda listed: listed.key)
 
     def _probe(self) -> int:
@@ -290,6 +290,12 @@ def _read(path: Path, position: int, length_bytes: int | None) -> bytes:
 def _digest(key: str) -> str:
     """Name of a key that is short enough for a file."""
     return hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
+def _listed(key: str, status: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(
+        key=key, size_bytes=status.st_size, modified_ms=status.st_mtime_ns // 1_000_000
+    )
 
 
 def _translated(error: OSError | ValueError, operation: str, key: str) -> AquiferError:

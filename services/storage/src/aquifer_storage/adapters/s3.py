@@ -16,6 +16,7 @@ from aquifer_storage.adapters.s3_client import (
     PAGE_OBJECTS,
     S3Client,
     S3Options,
+    modified_ms,
     read_piece,
     release,
 )
@@ -150,7 +151,9 @@ class S3ObjectStore:
             page = await self._page(prefix, last)
             for found in page:
                 last = str(found.object_name)
-                yield ObjectInfo(key=last, size_bytes=found.size or 0)
+                yield ObjectInfo(
+                    key=last, size_bytes=found.size or 0, modified_ms=modified_ms(found)
+                )
             is_more = len(page) == PAGE_OBJECTS
 
     async def check(self) -> None:

@@ -219,6 +219,12 @@ class S3Client(Minio):
         return int(parsedate_to_datetime(date).timestamp() * 1000) + 500
 
 
+def modified_ms(listed: Object) -> int:
+    """Return when a listed object was written; an object without a date is taken for a new one."""
+    written = listed.last_modified
+    return _NEVER_MS if written is None else int(written.timestamp() * 1000)
+
+
 def _credentials(options: S3Options) -> Provider:
     if options.credentials_file is not None:
         return FileCredentials(Path(options.credentials_file), options.profile)

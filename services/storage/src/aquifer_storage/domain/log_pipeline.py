@@ -43,7 +43,8 @@ class LogPipeline:
 
     While a chunk is encoded, the next one is received and the one before is put into the upload's buffers, whose parts go up by
     themselves. What is at work beside the buffers, up to two chunks, is paid from the budget; while that has no room, the copy goes
-    step by step.
+    step by step. Bytes are received only while the upload has room for some: of many copies at once, those that wait for the budget
+    hold next to nothing.
     """
 
     def __init__(
@@ -71,10 +72,11 @@ class LogPipeline:
             InvalidRequestError: its size is not the announced one.
         """
         try:
-            async with aclosing(self._encoded(source)) as encoded:
+            async with aclosing(self._encoded(source, upload)) as encoded:
                 async for done in encoded:
                     self._log.chunks.append(self._entry(done, upload.stored_bytes))
                     await upload.append(done.stored.pieces)
+                    del done
         finally:
             self._budget.give_back(self._ahead_bytes)
         await upload.complete()
@@ -82,12 +84,14 @@ class LogPipeline:
         self._log.sha256 = self._digest.hexdigest()
         return self._log
 
-    async def _encoded(self, source: LogSource) -> AsyncGenerator[_EncodedChunk, None]:
+    async def _encoded(
+        self, source: LogSource, upload: LogUpload
+    ) -> AsyncGenerator[_EncodedChunk, None]:
         """Yield encoded chunks; one is encoded ahead if the budget allows it."""
         running: asyncio.Task[_EncodedChunk] | None = None
         number = 0
         try:
-            async with aclosing(self._chunks(source)) as chunks:
+            async with aclosing(self._chunks(source, upload)) as chunks:
                 async for chunk in chunks:
                     done = None if running is None else await running
                     running = asyncio.create_task(self._encode(number, chunk))
@@ -113,16 +117,21 @@ class LogPipeline:
                 self._ahead_bytes = wanted_bytes
         return bool(self._ahead_bytes)
 
-    async def _chunks(self, source: LogSource) -> AsyncGenerator[Chunk, None]:
+    async def _chunks(self, source: LogSource, upload: LogUpload) -> AsyncGenerator[Chunk, None]:
         chunker = Chunker(self._metadata, self._chunk_size_bytes)
         announced = self._metadata.segment_size_bytes
         received = 0
+        if announced:
+            await upload.make_room()
         async for piece in source.chunks():
             received += len(piece)
             if received > announced:
                 break
             for chunk in chunker.feed(piece):
                 yield chunk
+            del piece
+            if received < announced:
+                await upload.make_room()
         if received != announced:
             more = "more than " if received > announced else ""
             raise InvalidRequestError(

@@ -1,7 +1,6 @@
 """Writes the `.log` object: one request when it is small, else parts in parallel from one budget."""
 
 import asyncio
-from collections.abc import Sequence
 from types import TracebackType
 from typing import Final, Self
 
@@ -72,17 +71,24 @@ class LogUpload:
                 self._budget.release(self._buffer)
                 self._buffer = None
 
-    async def append(self, pieces: Sequence[Buffer]) -> None:
-        """Add bytes; waits while the budget is spent or too many parts are under way."""
-        for piece in pieces:
-            rest = memoryview(piece)
+    async def make_room(self) -> None:
+        """Have a buffer that is not full; waits while the budget is spent or too many parts are under way.
+
+        Whoever asks for it before bytes are received keeps none while others have their turn.
+        """
+        if self._buffer is not None and self._buffer.is_full:
+            await self._send_part()
+        if self._buffer is None:
+            self._buffer = await self._budget.acquire(self._buffer_bytes)
+
+    async def append(self, pieces: list[Buffer]) -> None:
+        """Add bytes, piece by piece taken out of the list; waits as `make_room` does."""
+        pieces.reverse()
+        while pieces:
+            rest = memoryview(pieces.pop())
             while rest:
-                if self._buffer is None:
-                    self._buffer = await self._budget.acquire(self._buffer_bytes)
-                elif self._buffer.is_full:
-                    await self._send_part()
-                    continue
-                taken = self._buffer.fill(rest)
+                await self.make_room()
+                taken = self._fill(rest)
                 self._end = (self._end + bytes(rest[:taken][-_END_BYTES:]))[-_END_BYTES:]
                 self.stored_bytes += taken
                 rest = rest[taken:]
@@ -94,7 +100,7 @@ class LogUpload:
             OvertakenError: another copy has made the object before, and this one may not replace it.
         """
         if self._upload is not None:
-            if self._buffer is not None:
+            if self._buffer is not None and self._buffer.filled_bytes:
                 await self._send_part()
             for _ in range(self._options.parallel_parts):
                 await self._slots.acquire()
@@ -107,6 +113,10 @@ class LogUpload:
         """Forget the parts. Call it after the context was left."""
         if self._upload is not None:
             await self._upload.abort()
+
+    def _fill(self, data: memoryview) -> int:
+        # Nobody else may keep a buffer: its memory is the next one's as soon as it is sent.
+        return 0 if self._buffer is None else self._buffer.fill(data)
 
     async def _make_visible(self) -> bool:
         if self._upload is not None:

@@ -19,6 +19,8 @@ from aquifer_storage.domain.object_key import SegmentKeys
 
 FORMAT_VERSION: Final = 1
 LOG_PART: Final = "log"
+LARGEST_MARK_BYTES: Final = 512
+"""What a failed copy puts in its manifest's place is smaller; manifests are larger."""
 _ABANDONED: Final = "abandoned"
 _CHECKSUM: Final = "checksum"
 

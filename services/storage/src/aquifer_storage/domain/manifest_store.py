@@ -131,12 +131,20 @@ class ManifestStore:
         )
         self.forget(manifest.metadata)
 
-    async def claim_abandoned(self, metadata: RemoteLogSegmentMetadata, reason: str) -> bool:
-        """Make every other copy of this segment id fail; false when one has succeeded already."""
-        key = self._keys.of(metadata).manifest
+    async def claim_abandoned(self, key: str, reason: str) -> bool:
+        """Make every other copy that ends with this manifest fail; false when one has succeeded already."""
         if await self._objects.size_bytes(key) is not None:
             return False
         return await self._objects.create(key, encode_abandoned(reason))
+
+    async def is_abandoned(self, keys: SegmentKeys) -> bool:
+        """Whether in the manifest's place there is only the mark of a failed copy.
+
+        Raises:
+            RemoteResourceNotFoundError: there is nothing.
+            CorruptSegmentError: it is damaged.
+        """
+        return decode_manifest(await self._objects.get(keys.manifest), keys.manifest) is None
 
     def forget(self, metadata: RemoteLogSegmentMetadata) -> None:
         """Drop what is in memory of a segment."""

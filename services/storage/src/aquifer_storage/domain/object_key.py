@@ -14,9 +14,9 @@ MANIFEST_SUFFIX: Final = ".manifest"
 # Kafka's rule for topic names; it also keeps every key one level deep where it says so.
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
-_LOG: Final = re.compile(
-    r"[a-zA-Z0-9._-]{1,249}-[a-zA-Z0-9_-]{22}/[0-9]+/[0-9]{20}-[a-zA-Z0-9_-]{22}\.log"
-)
+_BASE: Final = r"[a-zA-Z0-9._-]{1,249}-[a-zA-Z0-9_-]{22}/[0-9]+/[0-9]{20}-[a-zA-Z0-9_-]{22}"
+_LOG: Final = re.compile(rf"{_BASE}\.log")
+_ANY: Final = re.compile(rf"({_BASE})\.(?:log|indexes|manifest)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +59,13 @@ class ObjectKeys:
     def is_log(self, key: str) -> bool:
         """Whether a key is one that this class makes for a log; a bucket may be shared with others."""
         return key.startswith(self.prefix) and bool(_LOG.fullmatch(key, len(self.prefix)))
+
+    def base_of(self, key: str) -> str | None:
+        """Return what the keys of a segment's objects share; none for a key that this class does not make."""
+        if not key.startswith(self.prefix):
+            return None
+        match = _ANY.fullmatch(key, len(self.prefix))
+        return self.prefix + match[1] if match else None
 
 
 def keys_of_base(base: str) -> SegmentKeys:

@@ -37,10 +37,15 @@ class HeldChunks(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectInfo:
-    """A listed object."""
+    """A listed object.
+
+    Attributes:
+        modified_ms: when it was written, by the store's clock. For an upload in parts that may be when it began.
+    """
 
     key: str
     size_bytes: int
+    modified_ms: int
 
 
 class ObjectUpload(Protocol):
@@ -131,11 +136,19 @@ class ObjectStore(Protocol):
         ...
 
 
+class StoreClock(Protocol):
+    """The clock of a store."""
+
+    async def store_time_ms(self) -> int | None:
+        """Time at the store now; none when it does not tell."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredChunk:
     """The stored form of a chunk: its bytes in pieces, and what was done to them."""
 
-    pieces: Sequence[Buffer]
+    pieces: list[Buffer]
     is_compressed: bool = False
     is_encrypted: bool = False
 

@@ -19,6 +19,7 @@ from aquifer_core.segment import (
     RemoteLogSegmentMetadata,
 )
 
+from aquifer_storage.domain.copy_deadline import copy_deadline
 from aquifer_storage.domain.cpu_threads import CpuThreads
 from aquifer_storage.domain.index_bundle import build_bundle, check_indexes
 from aquifer_storage.domain.keyed_locks import KeyedLocks
@@ -129,10 +130,11 @@ class SegmentWriter:
             replaces=transform.is_identity,
         )
         try:
-            async with upload:
-                log = await pipeline.run(data.log_segment, upload)
-            await self._check_stored_size(keys.log, log.stored_bytes)
-            return await self._finish(metadata, data, log, transform)
+            async with copy_deadline(self._options.copy_timeout_s):
+                async with upload:
+                    log = await pipeline.run(data.log_segment, upload)
+                await self._check_stored_size(keys.log, log.stored_bytes)
+                return await self._finish(metadata, data, log, transform)
         except OvertakenError:
             await upload.abort()
             return await self._wait_for_other(metadata)
@@ -203,8 +205,8 @@ class SegmentWriter:
                 await upload.abort()
                 if not upload.is_visible:
                     return
-                if await self._manifests.claim_abandoned(metadata, "copy failed"):
-                    keys = self._keys.of(metadata)
+                keys = self._keys.of(metadata)
+                if await self._manifests.claim_abandoned(keys.manifest, "copy failed"):
                     await self._objects.delete((keys.log, keys.indexes, keys.manifest))
         except Exception as error:  # the copy's own error is the one to raise
             logger.warning(

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final
 from uuid import uuid4
 
 from aquifer_core.errors import AquiferError
 from aquifer_core.ports import Clock
 
-from aquifer_storage.domain.ports import ObjectStore
+from aquifer_storage.domain.ports import ObjectStore, StoreClock
 
 FOLDER: Final = ".aquifer-check/"
 """Objects of checks lie here, after the store's prefix."""
@@ -38,14 +38,6 @@ class CheckResult:
     duration_ms: int
     number: int
     total: int
-
-
-class StoreClock(Protocol):
-    """The clock of a store."""
-
-    async def store_time_ms(self) -> int | None:
-        """Time at the store now; none when it does not tell."""
-        ...
 
 
 class UnmetError(Exception):
