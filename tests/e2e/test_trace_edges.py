@@ -86,7 +86,7 @@ async def test_a_cold_read_is_one_trace(suite: RunningSuite, topics: MakeTopic) 
     offsets = await topic.until_cold()
     await asyncio.to_thread(consume, suite.bootstrap, topic.name, offsets.end)
     trace = await suite.wait_for_trace(
-        lambda trace: is_whole(trace, topic.name, "Fetch") and wanted <= chains(trace)
+        lambda trace: is_whole(trace, topic.name, "remote read") and wanted <= chains(trace)
     )
     assert trace.roots()[0].service == BROKER
     assert not [span.name for span in trace.spans.values() if not span.ok]

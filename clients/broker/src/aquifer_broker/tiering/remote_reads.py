@@ -7,6 +7,8 @@ from typing import Final
 
 import structlog
 from aquifer_core.errors import DeadlineExceededError, ErrorReason, QuotaExceededError
+from aquifer_rpc import semconv
+from opentelemetry import trace
 
 from aquifer_broker.tiering.fetch_paths import FetchPath
 from aquifer_broker.tiering.manager_client import FetchPlan, RemoteFetch, following
@@ -16,6 +18,8 @@ from aquifer_broker.tiering.record_run import RecordRun, RunPart
 __all__ = ["ReadRecords", "RemoteReads"]
 
 logger = structlog.get_logger(__name__)
+
+_TRACER: Final = trace.get_tracer("aquifer_broker")
 
 _RETRY_AFTER_MS: Final = 100
 
@@ -153,14 +157,16 @@ class RemoteReads:
     async def _fetch(self, request: RemoteFetch) -> _Brought:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        try:
-            async with asyncio.timeout(self._deadline_s):
-                fetched = await self._path.fetch(request, self._deadline_s)
-        except TimeoutError as error:
-            raise DeadlineExceededError(
-                f"remote read of {request.topic_id_partition} at {request.fetch_offset} took over {self._deadline_s:g} s"
-            ) from error
-        run = RecordRun(request.fetch_offset, fetched.pieces)
+        with _TRACER.start_as_current_span("remote read", attributes=_attributes(request)) as span:
+            try:
+                async with asyncio.timeout(self._deadline_s):
+                    fetched = await self._path.fetch(request, self._deadline_s)
+            except TimeoutError as error:
+                raise DeadlineExceededError(
+                    f"remote read of {request.topic_id_partition} at {request.fetch_offset} took over {self._deadline_s:g} s"
+                ) from error
+            run = RecordRun(request.fetch_offset, fetched.pieces)
+            span.set_attribute(semconv.BYTES.key, run.size_bytes)
         return _Brought(plan=fetched.plan, run=run, took_s=loop.time() - began_s)
 
     def _go_on(self, request: RemoteFetch, part: RunPart, brought: _Brought) -> None:
@@ -234,6 +240,14 @@ class RemoteReads:
         if read in self._reads:
             del self._reads[read]
             self._reserved_bytes -= read.reserved_bytes
+
+
+def _attributes(request: RemoteFetch) -> dict[str, str | int]:
+    return {
+        semconv.TOPIC.key: request.topic_id_partition.topic,
+        semconv.PARTITION.key: request.topic_id_partition.partition,
+        semconv.FETCH_OFFSET.key: request.fetch_offset,
+    }
 
 
 def _place(request: RemoteFetch, offset: int) -> ReaderPlace:
