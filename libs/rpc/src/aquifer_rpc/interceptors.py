@@ -20,6 +20,7 @@ from aquifer_rpc.settings import GrpcServerSettings
 from aquifer_rpc.where import innermost_frame
 
 _RESERVE_SHARE: Final = 0.05
+_CANCELLATION_S: Final = 5.0
 
 # In quotes: the classes are generic in their stubs only.
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -97,7 +98,12 @@ class ServingInterceptor(grpc.aio.ServerInterceptor):
                 if hasattr(answers, "aclose"):
                     await stack.enter_async_context(aclosing(answers))
                 async for answer in answers:
-                    await write(answer)
+                    try:
+                        await write(answer)
+                    except grpc.aio.InternalError:
+                        # Refused since the caller has left; that it did reaches this task a moment later, as a cancellation.
+                        await asyncio.sleep(_CANCELLATION_S)
+                        raise
 
         async def serve(request: Any, context: Context) -> None:
             await self._serve(method, context, drive, request)
