@@ -67,6 +67,10 @@ class ManagerSettings(ServiceSettings):
     """Longest time for the upload of one segment."""
     copy_stall_timeout_ms: int = Field(default=60_000, ge=1)
     """An upload without progress for this long is given up."""
+    copy_runs_per_broker: int = Field(default=8, ge=1, le=1000)
+    """Partitions of one broker that are copied at once."""
+    copy_stalled_after_ms: int = Field(default=5000, ge=1)
+    """An upload without progress for this long lends its place among the task runs to other brokers."""
     copy_abandoned_after_ms: int = Field(default=3_600_000, ge=1)
     """Age at which a copy begun and never finished is garbage; above the longest upload."""
     scrub_grace_ms: int = Field(default=600_000, ge=0)

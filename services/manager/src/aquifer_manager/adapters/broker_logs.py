@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -72,7 +72,11 @@ class GrpcBrokerLogs:
         return [_log_from_pb(log) for log in answer.logs]
 
     async def copy_segment(
-        self, metadata: RemoteLogSegmentMetadata, leader_epoch: int
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        leader_epoch: int,
+        *,
+        on_progress: Callable[[int], None] = lambda _: None,
     ) -> CopyResult:
         """See `BrokerLogs`. An upload that sends nothing for a while is given up before its deadline.
 
@@ -93,6 +97,7 @@ class GrpcBrokerLogs:
                         return _copy_result_from_pb(answer.result)
                     if answer.sent_bytes > sent_bytes:
                         sent_bytes = answer.sent_bytes
+                        on_progress(sent_bytes)
                         loop = asyncio.get_running_loop()
                         stall.reschedule(loop.time() + self._copy_stall_timeout_s)
         except TimeoutError as error:

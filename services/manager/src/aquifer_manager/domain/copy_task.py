@@ -16,6 +16,7 @@ from aquifer_manager.domain.quota import ByteQuota
 from aquifer_manager.domain.registry import Registry
 from aquifer_manager.domain.segment_copy import SegmentCopy
 from aquifer_manager.domain.tasks import ActionKind, TaskAction, TaskKey, TaskOutcome
+from aquifer_manager.domain.upload_slots import UploadSlots
 
 __all__ = ["CopyTask"]
 
@@ -33,6 +34,7 @@ class CopyTask:
         copies: SegmentCopy,
         quota: ByteQuota,
         *,
+        uploads: UploadSlots,
         clock: Clock,
         telemetry: Telemetry,
         segments_per_run: int = 16,
@@ -44,6 +46,7 @@ class CopyTask:
             logs: describes the leader's log.
             copies: copies single segments.
             quota: of bytes per second.
+            uploads: places of each broker.
             clock: wall clock.
             telemetry: spans and counters.
             segments_per_run: after these the task goes to the end of the queue, due at once.
@@ -52,12 +55,13 @@ class CopyTask:
         self._logs = logs
         self._copies = copies
         self._quota = quota
+        self._uploads = uploads
         self._clock = clock
         self._telemetry = telemetry
         self._segments_per_run = segments_per_run
 
     async def run(self, key: TaskKey) -> TaskOutcome:
-        """One run.
+        """One run; deferred when the broker's places are taken.
 
         Raises:
             AquiferError: nothing is lost, the next run goes on from what metadata knows.
@@ -65,7 +69,13 @@ class CopyTask:
         assignment = self._registry.leader(key.topic_id_partition)
         if assignment is None:
             return TaskOutcome()
-        tip = key.topic_id_partition
+        with self._uploads.run_at(assignment.address, key) as may_run:
+            if not may_run:
+                return TaskOutcome(deferred=True)
+            return await self._traced(assignment)
+
+    async def _traced(self, assignment: Assignment) -> TaskOutcome:
+        tip = assignment.topic_id_partition
         with self._telemetry.span("copy", tip, {"leader_epoch": assignment.leader_epoch}):
             try:
                 return await self._run(assignment)

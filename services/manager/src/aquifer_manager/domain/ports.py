@@ -1,6 +1,6 @@
 """What the manager's decisions need of the world besides the two roles."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -95,9 +95,19 @@ class BrokerLogs(Protocol):
         ...
 
     async def copy_segment(
-        self, metadata: RemoteLogSegmentMetadata, leader_epoch: int
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        leader_epoch: int,
+        *,
+        on_progress: Callable[[int], None] = lambda _: None,
     ) -> CopyResult:
-        """Uploads a rolled segment. Cancelling stops the upload and removes what was written."""
+        """Uploads a rolled segment. Cancelling stops the upload and removes what was written.
+
+        Args:
+            metadata: of the copy.
+            leader_epoch: must be the broker's current one.
+            on_progress: told how many bytes were sent in all, whenever it becomes more.
+        """
         ...
 
     async def update_remote_log_offsets(

@@ -1,7 +1,7 @@
 """All tasks of a manager: one lane per kind, so that a hanging copy never holds up an expiration (SR-18)."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Final, Self
 
@@ -31,6 +31,8 @@ class Scheduler:
         *,
         clock: Clock,
         stop_grace_s: float = 10.0,
+        lent: Mapping[TaskType, Callable[[], int]] | None = None,
+        on_asked: Callable[[TopicIdPartition], None] = lambda _: None,
     ) -> None:
         """Prepares the lanes.
 
@@ -39,7 +41,11 @@ class Scheduler:
             settings: of each kind's lane.
             clock: measures and waits.
             stop_grace_s: runs still under way this long after the end began are cancelled.
+            lent: by kind, how many runs only wait and do not count (see `TaskLane`).
+            on_asked: told of partitions whose tasks somebody wants to run because something changed.
         """
+        self._on_asked = on_asked
+        lent = lent or {}
         self._clock = clock
         self._stop_grace_s = stop_grace_s
         self._paused_partitions: set[TopicIdPartition] = set()
@@ -51,6 +57,7 @@ class Scheduler:
                 settings[kind],
                 clock=clock,
                 is_paused=self.is_paused if kind in _PAUSABLE else lambda _: False,
+                lent=lent.get(kind, lambda: 0),
             )
             for kind, runner in runners.items()
         }
@@ -80,6 +87,7 @@ class Scheduler:
 
     def set_tasks(self, tip: TopicIdPartition, keys: set[TaskKey]) -> None:
         """Makes a partition's tasks these: new ones are due at once, others end. Partition deletions are left alone."""
+        self._on_asked(tip)
         for kind, lane in self._lanes.items():
             if kind is TaskType.PARTITION_DELETION:
                 continue
@@ -96,6 +104,7 @@ class Scheduler:
     def due_now(self, keys: Iterable[TaskKey]) -> None:
         """Makes tasks due; unknown ones are ignored."""
         for key in keys:
+            self._on_asked(key.topic_id_partition)
             self._lanes[key.type].due_now(key)
 
     async def run_now(self, key: TaskKey) -> TaskOutcome:
@@ -108,7 +117,16 @@ class Scheduler:
         lane = self._lanes.get(key.type)
         if lane is None:
             raise PreconditionError(f"{key.type.name} is not scheduled")
+        self._on_asked(key.topic_id_partition)
         return await lane.run_now(key)
+
+    def due_within(self, horizon_s: float) -> list[TaskKey]:
+        """Tasks of all kinds that are due, or will be within so many seconds."""
+        return [key for lane in self._lanes.values() for key in lane.due_within(horizon_s)]
+
+    def wake(self, kind: TaskType) -> None:
+        """Looks again whether a run of a kind may begin."""
+        self._lanes[kind].wake()
 
     def states(self, keys: Iterable[TaskKey]) -> list[TaskState]:
         """States of these tasks, as far as they exist."""

@@ -31,6 +31,7 @@ from aquifer_manager.domain.backoff import RETRIABLE, Backoff, retry_until
 from aquifer_manager.domain.partition_work import PartitionWork, Uncommitted
 from aquifer_manager.domain.ports import BrokerLogs
 from aquifer_manager.domain.segment_deletion import SegmentDeletion
+from aquifer_manager.domain.upload_slots import UploadSlots
 
 __all__ = ["SegmentCopy"]
 
@@ -47,6 +48,7 @@ class SegmentCopy:
         metadata: RemoteLogMetadataManager,
         deletion: SegmentDeletion,
         *,
+        uploads: UploadSlots,
         clock: Clock,
         backoff: Backoff,
         commit_timeout_s: float = 30.0,
@@ -56,12 +58,14 @@ class SegmentCopy:
         Args:
             metadata: where copies are recorded.
             deletion: takes copies back.
+            uploads: watches uploads.
             clock: measures and waits.
             backoff: between attempts to record something.
             commit_timeout_s: for how long one run tries to record something.
         """
         self._metadata = metadata
         self._deletion = deletion
+        self._uploads = uploads
         self._clock = clock
         self._backoff = backoff
         self._commit_timeout_s = commit_timeout_s
@@ -128,7 +132,10 @@ class SegmentCopy:
         self, assignment: Assignment, broker: BrokerLogs, segment: RemoteLogSegmentMetadata
     ) -> CopyResult:
         try:
-            result = await broker.copy_segment(segment, assignment.leader_epoch)
+            async with self._uploads.upload() as upload:
+                result = await broker.copy_segment(
+                    segment, assignment.leader_epoch, on_progress=upload.sent
+                )
             custom = result.custom_metadata or b""
             if len(custom) > MAX_CUSTOM_METADATA_BYTES:
                 raise InvalidRequestError(

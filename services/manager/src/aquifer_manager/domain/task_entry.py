@@ -18,7 +18,9 @@ class TaskEntry:
         ticket: of its place in the queue; -1: not queued.
         removed: dropped when the run under way ends.
         due_again: something asked for another run during the one under way.
+        deferred: the last run did nothing, because no place was free for it.
         waiters: of whoever asked for a run and waits for its result.
+        waiting_for_turn: waiters whose run was deferred.
     """
 
     key: TaskKey
@@ -33,7 +35,14 @@ class TaskEntry:
     last_success_s: float | None = None
     last_error_reason: str = ""
     last_error: str = ""
+    deferred: bool = False
     waiters: list[asyncio.Future[TaskOutcome]] = field(default_factory=list)
+    waiting_for_turn: list[asyncio.Future[TaskOutcome]] = field(default_factory=list)
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether somebody waits for a run, also of a paused task."""
+        return bool(self.waiters or self.waiting_for_turn)
 
     def state(self, now_s: float) -> TaskState:
         """What is known about the task."""
@@ -50,6 +59,7 @@ class TaskEntry:
             last_error_reason=self.last_error_reason,
             last_error=self.last_error,
             runs=self.runs,
+            deferred=self.deferred,
         )
 
     def succeeded(self, outcome: TaskOutcome, now_s: float) -> None:

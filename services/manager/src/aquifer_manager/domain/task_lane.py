@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from itertools import count
 
 import structlog
-from aquifer_core.errors import (
-    AquiferError,
-    DeadlineExceededError,
-    ErrorReason,
-    RemoteResourceNotFoundError,
-)
+from aquifer_core.errors import AquiferError
 from aquifer_core.ids import TopicIdPartition
 from aquifer_core.ports import Clock
 
 from aquifer_manager.domain.backoff import Backoff
 from aquifer_manager.domain.task_entry import TaskEntry
+from aquifer_manager.domain.task_errors import (
+    explained,
+    foreign_error,
+    is_really_cancelled,
+    no_such_task,
+)
 from aquifer_manager.domain.tasks import TaskKey, TaskOutcome, TaskState
 
 __all__ = ["LaneSettings", "TaskLane", "TaskRunner"]
@@ -60,8 +61,18 @@ class TaskLane:
         *,
         clock: Clock,
         is_paused: Callable[[TopicIdPartition], bool] = lambda _: False,
+        lent: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Prepares a lane; `run` does the work."""
+        """Prepares a lane; `run` does the work.
+
+        Args:
+            name: of the kind of task.
+            runner: runs one task.
+            settings: size, interval, back-off, deadline.
+            clock: measures and waits.
+            is_paused: partitions whose tasks only run when asked for.
+            lent: runs under way that only wait, and do not count; `wake` says that it changed.
+        """
         self.name = name
         self._runner = runner
         self._settings = settings
@@ -71,7 +82,8 @@ class TaskLane:
         self._of_partition: dict[TopicIdPartition, set[TaskKey]] = {}
         self._heap: list[tuple[float, int, TaskEntry]] = []
         self._tickets = count()
-        self._slots = asyncio.Semaphore(settings.size)
+        self._lent = lent
+        self._running = 0
         self._wake = asyncio.Event()
         self._stopping = False
 
@@ -125,7 +137,7 @@ class TaskLane:
         """
         entry = self._entries.get(key)
         if entry is None or entry.removed:
-            raise _no_such_task(key)
+            raise no_such_task(key)
         waiter: asyncio.Future[TaskOutcome] = asyncio.get_running_loop().create_future()
         entry.waiters.append(waiter)
         self.due_now(key)
@@ -142,6 +154,19 @@ class TaskLane:
         """All tasks."""
         return [state for key in list(self._entries) if (state := self.state(key)) is not None]
 
+    def due_within(self, horizon_s: float) -> list[TaskKey]:
+        """Tasks that are due, or will be within so many seconds."""
+        until_s = self._clock.monotonic_s() + horizon_s
+        return [
+            entry.key
+            for due_s, ticket, entry in self._heap
+            if due_s <= until_s and entry.ticket == ticket
+        ]
+
+    def wake(self) -> None:
+        """Looks again whether a run may begin."""
+        self._wake.set()
+
     def stop(self) -> None:
         """Begins no further runs; `run` returns when the runs under way have ended."""
         self._stopping = True
@@ -149,14 +174,14 @@ class TaskLane:
 
     async def run(self) -> None:
         """Runs tasks until `stop`, whatever they raise; cancelling it cancels the runs under way."""
+        self._running = 0
         async with asyncio.TaskGroup() as runs:
             while not self._stopping:
-                await self._slots.acquire()
                 entry = await self._next_due()
                 if entry is None:
-                    self._slots.release()
                     break
                 entry.running = True
+                self._running += 1
                 runs.create_task(
                     self._execute(entry),
                     name=f"{self.name} {entry.key.topic_id_partition}",
@@ -166,6 +191,9 @@ class TaskLane:
     async def _next_due(self) -> TaskEntry | None:
         while not self._stopping:
             self._wake.clear()
+            if self._running - self._lent() >= self._settings.size:
+                await self._wake.wait()
+                continue
             now_s = self._clock.monotonic_s()
             while self._heap:
                 due_s, ticket, entry = self._heap[0]
@@ -175,7 +203,7 @@ class TaskLane:
                 if entry.ticket != ticket:
                     continue
                 entry.ticket = -1
-                if entry.waiters or not self._is_paused(entry.key.topic_id_partition):
+                if entry.is_asked_for or not self._is_paused(entry.key.topic_id_partition):
                     return entry
             await self._sleep(self._heap[0][0] - now_s if self._heap else None)
         return None
@@ -195,7 +223,15 @@ class TaskLane:
                 wait.cancel()
 
     async def _execute(self, entry: TaskEntry) -> None:
-        waiters, entry.waiters = entry.waiters, []
+        try:
+            await self._run_once(entry)
+        finally:
+            self._running -= 1
+            self._wake.set()
+
+    async def _run_once(self, entry: TaskEntry) -> None:
+        waiters = entry.waiting_for_turn + entry.waiters
+        entry.waiters, entry.waiting_for_turn = [], []
         entry.due_again = False
         entry.runs += 1
         try:
@@ -204,18 +240,23 @@ class TaskLane:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            if _is_really_cancelled(error):
+            if is_really_cancelled(error):
                 self._ended(entry, 0.0)
-                self._slots.release()
                 raise
-            self._failed(entry, self._explained(entry, error, deadline), waiters)
+            limit_s = self._settings.run_timeout_s if deadline.expired() else None
+            self._failed(entry, explained(self.name, entry.key, error, limit_s), waiters)
         else:
             self._succeeded(entry, outcome, waiters)
-        self._slots.release()
 
     def _succeeded(
         self, entry: TaskEntry, outcome: TaskOutcome, waiters: list[asyncio.Future[TaskOutcome]]
     ) -> None:
+        entry.deferred = outcome.deferred
+        if outcome.deferred:
+            entry.runs -= 1
+            entry.waiting_for_turn += waiters
+            self._ended(entry, self._settings.interval_s)
+            return
         if entry.consecutive_failures:
             logger.info("task_recovered", lane=self.name, failures=entry.consecutive_failures)
         entry.succeeded(outcome, self._clock.monotonic_s())
@@ -243,7 +284,9 @@ class TaskLane:
         self._ended(entry, delay_s)
         for waiter in waiters:
             if not waiter.done():
-                waiter.set_exception(error if isinstance(error, Exception) else _foreign(error))
+                waiter.set_exception(
+                    error if isinstance(error, Exception) else foreign_error(error)
+                )
 
     def _ended(self, entry: TaskEntry, delay_s: float) -> None:
         entry.running = False
@@ -265,42 +308,10 @@ class TaskLane:
             self._of_partition[tip].discard(entry.key)
             if not self._of_partition[tip]:
                 del self._of_partition[tip]
-        for waiter in entry.waiters:
+        for waiter in entry.waiting_for_turn + entry.waiters:
             if not waiter.done():
-                waiter.set_exception(_no_such_task(entry.key))
-
-    def _explained(
-        self, entry: TaskEntry, error: BaseException, deadline: asyncio.Timeout
-    ) -> BaseException:
-        if not isinstance(error, TimeoutError) or not deadline.expired():
-            return error
-        limit_s = self._settings.run_timeout_s
-        explained = DeadlineExceededError(
-            f"{self.name} of {entry.key.topic_id_partition} took longer than {limit_s:g} s"
-        )
-        explained.__cause__ = error
-        return explained
+                waiter.set_exception(no_such_task(entry.key))
 
 
 async def _wait_for(event: asyncio.Event) -> None:
     await event.wait()
-
-
-def _is_really_cancelled(error: BaseException) -> bool:
-    """Tells a cancellation of this run from a CancelledError that some code inside let escape."""
-    task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
-
-
-def _foreign(error: BaseException) -> RuntimeError:
-    wrapped = RuntimeError(f"the run ended with {error!r}")
-    wrapped.__cause__ = error
-    return wrapped
-
-
-def _no_such_task(key: TaskKey) -> RemoteResourceNotFoundError:
-    return RemoteResourceNotFoundError(
-        f"{key.topic_id_partition} has no {key.type.name} task here",
-        reason=ErrorReason.PARTITION_NOT_FOUND,
-        metadata={"topicIdPartition": str(key.topic_id_partition)},
-    )

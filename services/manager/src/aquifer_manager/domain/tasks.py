@@ -71,11 +71,13 @@ class TaskOutcome:
     Attributes:
         more_work: the run stopped early to be fair; the task is due again at once.
         finished: the task has nothing left to do ever.
+        deferred: nothing was done, because no place was free; the run counts neither as success nor as failure.
     """
 
     actions: tuple[TaskAction, ...] = ()
     more_work: bool = False
     finished: bool = False
+    deferred: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +89,7 @@ class TaskState:
         since_success_ms: -1: never succeeded.
         without_success_ms: since the last success, or since the task was added.
         last_error_reason: empty when the last run succeeded.
+        deferred: the last run did nothing, because no place was free for it.
     """
 
     key: TaskKey
@@ -98,3 +101,4 @@ class TaskState:
     last_error_reason: str
     last_error: str
     runs: int
+    deferred: bool = False

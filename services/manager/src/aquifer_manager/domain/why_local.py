@@ -199,8 +199,10 @@ def _waiting(facts: WhyFacts, segment: LocalSegment) -> Explanation:
     if segment.start_offset > first:
         text = f"copies go on at offset {first}; the copy task is {_next_run(task)}"
         return _said(segment, WhyReason.BEHIND_OLDER_SEGMENTS, text)
-    if task.running or task.next_run_in_ms == 0:
+    if task.running or task.deferred or task.next_run_in_ms == 0:
         text = "its copy is due and waits for its turn"
+        if task.deferred:
+            text = "its broker has as many uploads under way as it may"
         return _said(segment, WhyReason.WAITING_FOR_COPY_SLOT, text)
     text = f"the copy task is {_next_run(task)}"
     return _said(segment, WhyReason.WAITING_FOR_NEXT_RUN, text)

@@ -21,35 +21,19 @@ from aquifer_manager.adapters.failure_topic import KafkaFailureTopic
 from aquifer_manager.adapters.index_cache import DiskIndexCache
 from aquifer_manager.adapters.plugin import load_role
 from aquifer_manager.adapters.telemetry import OtelTelemetry, observe
+from aquifer_manager.app.parts import manager_parts
 from aquifer_manager.domain.aborted_transactions import AbortedTransactions
-from aquifer_manager.domain.backoff import Backoff
-from aquifer_manager.domain.copy_task import CopyTask
+from aquifer_manager.domain.batched_describes import BatchedBrokers
 from aquifer_manager.domain.deletion_failures import DeletionFailures
-from aquifer_manager.domain.expiration_task import ExpirationTask
 from aquifer_manager.domain.fetch import FETCH_BACKOFF, FetchService
-from aquifer_manager.domain.follower_task import FollowerTask
-from aquifer_manager.domain.leader_log import LeaderLogs
-from aquifer_manager.domain.log_observer import LogObserver
 from aquifer_manager.domain.offset_for_timestamp import OffsetForTimestamp
-from aquifer_manager.domain.partition_deletion_task import PartitionDeletionTask
-from aquifer_manager.domain.partition_deletions import PartitionDeletions
 from aquifer_manager.domain.partition_view import CopyLag
-from aquifer_manager.domain.ports import BrokerConnections, IndexSource, Telemetry
+from aquifer_manager.domain.ports import IndexSource
 from aquifer_manager.domain.quota import ByteQuota
 from aquifer_manager.domain.reader_pool import ReaderPool
-from aquifer_manager.domain.registry import Registry
-from aquifer_manager.domain.remote_log_manager import ManagerParts, RemoteLogManager
-from aquifer_manager.domain.scheduler import Scheduler
-from aquifer_manager.domain.scrub_healing import ScrubHealing
-from aquifer_manager.domain.scrub_task import ScrubTask
-from aquifer_manager.domain.segment_copy import SegmentCopy
-from aquifer_manager.domain.segment_deletion import SegmentDeletion
+from aquifer_manager.domain.remote_log_manager import RemoteLogManager
 from aquifer_manager.domain.segment_lookup import SegmentLookup
-from aquifer_manager.domain.task_lane import LaneSettings
-from aquifer_manager.domain.tasks import TaskState, TaskType
-from aquifer_manager.domain.topic_config import RetentionOverrides
-from aquifer_manager.domain.why import Explainer
-from aquifer_manager.domain.why_reading import ReadExplainer
+from aquifer_manager.domain.tasks import TaskState
 from aquifer_manager.servicer import RemoteLogManagerServicer
 from aquifer_manager.settings import ManagerSettings
 
@@ -139,6 +123,8 @@ class Manager:
             copy_stall_timeout_s=settings.copy_stall_timeout_ms / 1000,
         )
         stack.push_async_callback(brokers.close)
+        batched = BatchedBrokers(brokers, clock=clock)
+        stack.push_async_callback(batched.close)
         indexes = await stack.enter_async_context(
             DiskIndexCache(
                 storage,
@@ -149,11 +135,11 @@ class Manager:
         )
         topic = await _failure_topic(settings, stack)
         failures = DeletionFailures(storage, topic, clock=clock)
-        parts = _parts(
+        parts = manager_parts(
             settings,
             storage,
             metadata,
-            brokers,
+            batched,
             failures,
             clock=clock,
             telemetry=self._telemetry,
@@ -244,117 +230,4 @@ async def _failure_topic(
         return None
     return await stack.enter_async_context(
         KafkaFailureTopic(servers, settings.deletion_failure_topic_name)
-    )
-
-
-def _parts(
-    settings: ManagerSettings,
-    storage: RemoteStorageManager,
-    metadata: RemoteLogMetadataManager,
-    brokers: BrokerConnections,
-    failures: DeletionFailures,
-    *,
-    clock: Clock,
-    telemetry: Telemetry,
-) -> ManagerParts:
-    registry = Registry(lease_ms=settings.lease_ms, clock=clock)
-    logs = LeaderLogs(registry, brokers, metadata)
-    deletion = SegmentDeletion(storage, metadata, failures, clock=clock, telemetry=telemetry)
-    copies = SegmentCopy(metadata, deletion, clock=clock, backoff=FETCH_BACKOFF)
-    copy_quota = ByteQuota(
-        settings.copy_max_bytes_per_second,
-        reason=ErrorReason.COPY_QUOTA,
-        clock=clock,
-        window_s=settings.quota_window_seconds,
-    )
-    copy = CopyTask(
-        registry,
-        logs,
-        copies,
-        copy_quota,
-        clock=clock,
-        telemetry=telemetry,
-        segments_per_run=settings.copy_segments_per_run,
-    )
-    expiration = ExpirationTask(
-        registry,
-        logs,
-        metadata,
-        deletion,
-        copies,
-        clock=clock,
-        telemetry=telemetry,
-        overrides=RetentionOverrides(
-            minutes=settings.retention_minutes, size_bytes=settings.retention_bytes
-        ),
-        copy_abandoned_after_ms=settings.copy_abandoned_after_ms,
-    )
-    partition_deletion = PartitionDeletionTask(
-        metadata,
-        deletion,
-        clock=clock,
-        telemetry=telemetry,
-        copy_abandoned_after_ms=settings.copy_abandoned_after_ms,
-    )
-    runners = {
-        TaskType.COPY: copy.run,
-        TaskType.EXPIRATION: expiration.run,
-        TaskType.FOLLOWER: FollowerTask(registry, brokers, metadata).run,
-        TaskType.PARTITION_DELETION: partition_deletion.run,
-    }
-    lane = _lane(settings)
-    scheduler = Scheduler(
-        runners,
-        dict.fromkeys(runners, lane),
-        clock=clock,
-        stop_grace_s=settings.stop_grace_ms / 1000,
-    )
-    return ManagerParts(
-        registry=registry,
-        scheduler=scheduler,
-        brokers=brokers,
-        deletions=PartitionDeletions(metadata, scheduler.add, clock=clock),
-        expiration=expiration,
-        scrub=ScrubTask(
-            storage,
-            metadata,
-            ScrubHealing(
-                registry,
-                logs,
-                storage,
-                metadata,
-                copies=copies,
-                deletion=deletion,
-                quota=copy_quota,
-                clock=clock,
-            ),
-            clock=clock,
-            telemetry=telemetry,
-            grace_ms=settings.scrub_grace_ms,
-        ),
-        observer=LogObserver(registry, brokers, clock=clock),
-        explainer=Explainer(
-            registry,
-            scheduler,
-            logs,
-            metadata,
-            expiration,
-            failures=failures,
-            reading=ReadExplainer(storage, metadata),
-            clock=clock,
-        ),
-        clock=clock,
-    )
-
-
-def _lane(settings: ManagerSettings) -> LaneSettings:
-    return LaneSettings(
-        size=settings.thread_pool_size,
-        interval_s=settings.task_interval_ms / 1000,
-        backoff=Backoff(
-            initial_ms=settings.task_retry_backoff_ms,
-            max_ms=settings.task_retry_backoff_max_ms,
-            jitter=settings.task_retry_jitter,
-        ),
-        run_timeout_s=settings.task_timeout_ms / 1000,
     )
