@@ -106,6 +106,15 @@ class Stack:
         """The log directory of a broker."""
         return self._root / f"broker-{broker_id}"
 
+    def on_these_services(self, settings: KafkaSettings) -> KafkaSettings:
+        """The settings of a Kafka cluster with the addresses of this stack's services."""
+        return replace(
+            settings,
+            storage=self.address("storage"),
+            metadata=self.address("metadata"),
+            otlp_endpoint=self.settings.otlp_endpoint,
+        )
+
     def _specs(self) -> list[ProcessSpec]:
         specs = [
             self.postgres.spec(),
@@ -124,13 +133,7 @@ class Stack:
     def _kafka_cluster(self) -> KafkaCluster | None:
         if self.settings.kafka is None:
             return None
-        settings = replace(
-            self.settings.kafka,
-            storage=self.address("storage"),
-            metadata=self.address("metadata"),
-            otlp_endpoint=self.settings.otlp_endpoint,
-        )
-        return KafkaCluster(settings, self._root)
+        return KafkaCluster(self.on_these_services(self.settings.kafka), self._root)
 
     def _service_spec(
         self, name: str, depends_on: tuple[str, ...], environment: Mapping[str, str]

@@ -12,6 +12,7 @@ from typing import Self
 import structlog
 from aquifer_core.errors import InvalidConfigurationError
 
+from aquifer_standalone.ports import release_all
 from aquifer_standalone.process import ChildProcess, ProcessStatus
 from aquifer_standalone.spec import ProcessSpec
 
@@ -69,6 +70,8 @@ class Supervisor:
         try:
             await _in_order(dependents, lambda name: self._children[name].stop())
         finally:
+            for child in self._children.values():
+                release_all(child.spec.ports)
             self._unlock()
 
     async def __aenter__(self) -> Self:

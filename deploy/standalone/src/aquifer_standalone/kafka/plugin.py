@@ -1,6 +1,7 @@
 """The jar of the plugin, built when it is missing or older than its sources."""
 
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,9 @@ from aquifer_standalone.kafka.installation import (
 _FOLDER: Final = CHECKOUT / "clients" / "kafka-plugin"
 _JAR: Final = _FOLDER / "target" / "aquifer-kafka-plugin.jar"
 _SOURCES: Final = (_FOLDER / "src" / "main", _FOLDER / "pom.xml", CHECKOUT / "protos" / "aquifer")
+_CLASSES: Final = {
+    f"io/aquifer/kafka/GrpcRemote{role}Manager.class" for role in ("Storage", "LogMetadata")
+}
 _TAIL_BYTES: Final = 2_000
 
 
@@ -30,7 +34,7 @@ async def plugin_jar() -> Path:
 
 
 def _is_fresh() -> bool:
-    if not _JAR.is_file():
+    if not _JAR.is_file() or not _is_whole():
         return False
     files = [
         file
@@ -41,6 +45,15 @@ def _is_fresh() -> bool:
     return _JAR.stat().st_mtime >= max(file.stat().st_mtime for file in files)
 
 
+def _is_whole() -> bool:
+    """Whether the jar has the plugin's classes; an interrupted build leaves one without."""
+    try:
+        with zipfile.ZipFile(_JAR) as jar:
+            return set(jar.namelist()) >= _CLASSES
+    except zipfile.BadZipFile:
+        return False
+
+
 async def _build() -> None:
     maven = shutil.which("mvn")
     if maven is None:
@@ -49,5 +62,5 @@ async def _build() -> None:
     code, text = await run_to_end(
         maven, "--batch-mode", "--quiet", "--file", pom, "package", "-DskipTests"
     )
-    if code != 0 or not _JAR.is_file():
+    if code != 0 or not _is_fresh():
         raise KafkaUnavailableError(f"the plugin cannot be built: {text[-_TAIL_BYTES:]}")
