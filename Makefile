@@ -41,6 +41,7 @@ lint: setup ## ruff and buf
 	$(BIN)/buf lint
 types: setup ## mypy, strict
 	$(BIN)/mypy $(TYPED)
+	MYPYPATH=tests $(BIN)/mypy --explicit-package-bases tests/bench
 imports: setup ## The three contracts of who may import whom
 	$(BIN)/lint-imports --config .importlinter
 protos: setup ## Generate the typed Python of the contracts

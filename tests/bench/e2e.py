@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from aquifer_standalone.demo.tiers import PartitionTiers, TierWatch
+from aquifer_standalone.demo.tiers import ManagerTierWatch, PartitionTiers, TierWatch
 from aquifer_standalone.stack import Stack, StackSettings
 from aquifer_standalone.trace_collector import TraceCollector
 from bench import load, raw_store
@@ -86,7 +86,7 @@ async def _tiered(suite: Stack, collector: TraceCollector, figures: dict[str, fl
             for _ in range(REPEATS)
         ]
     )
-    async with TierWatch.open(suite, "cold", PARTITIONS) as tiers:
+    async with ManagerTierWatch.open(suite, "cold", PARTITIONS) as tiers:
         copied, puts = await _copy(suite, collector, tiers, sum(sizes))
         starts = await _drop_local(suite, tiers)
         cold, gets, cold_bytes = await _cold(suite, collector, starts)
