@@ -4,7 +4,7 @@ import asyncio
 import os
 from typing import Final
 
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
+from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
