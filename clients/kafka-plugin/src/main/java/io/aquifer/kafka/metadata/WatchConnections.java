@@ -64,6 +64,7 @@ final class WatchConnections {
 
     private Target target(long nanos) {
         Endpoint endpoint = endpoints.order(null).get(0);
+        endpoint.reconnect();
         RemoteLogMetadataServiceStub stub = RemoteLogMetadataServiceGrpc.newStub(endpoint.channel())
                 .withDeadlineAfter(nanos, TimeUnit.NANOSECONDS);
         return new Target(endpoints, endpoint, stub);

@@ -15,10 +15,14 @@ import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.Optional;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 
 /** Makes calls: which endpoint, how much time, whether again. Safe for any number of threads. */
 public final class Caller {
+    private static final long RECONNECT_NANOS = TimeUnit.MILLISECONDS.toNanos(200);
+
     private final Endpoints endpoints;
     private final RetryPolicy policy;
     private final Duration deadline;
@@ -87,6 +91,7 @@ public final class Caller {
         Channel channel = ClientInterceptors.intercept(
                 endpoint.channel(), MetadataUtils.newAttachHeadersInterceptor(operation.headers()));
         try {
+            awaitReconnect(endpoint, remainingNanos);
             return attempt.run(channel, CallOptions.DEFAULT.withDeadlineAfter(remainingNanos, TimeUnit.NANOSECONDS));
         } catch (InterruptedException error) {
             Thread.currentThread().interrupt();
@@ -100,6 +105,14 @@ public final class Caller {
                 endpoints.markDown(endpoint);
             }
             throw failure;
+        }
+    }
+
+    private static void awaitReconnect(Endpoint endpoint, long remainingNanos) throws InterruptedException {
+        try {
+            endpoint.reconnect().get(Math.min(RECONNECT_NANOS, remainingNanos), TimeUnit.NANOSECONDS);
+        } catch (TimeoutException | ExecutionException error) {
+            // Still broken: the call fails at once and says why.
         }
     }
 
