@@ -4,7 +4,8 @@ import asyncio
 import os
 import signal
 import sys
-from asyncio.subprocess import PIPE, Process
+import uuid
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +20,11 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from fixtures.kafka_clients import consume, create_topic, in_thread, poll_messages, produce
 from fixtures.metadata_service import metadata_settings
 from fixtures.network import TcpProxy
+from fixtures.polling import eventually, eventually_sync
 
+pytestmark = pytest.mark.timeout(300)
+
+WAIT_S = 60.0
 VALUES = [str(number).encode() for number in range(1000)]
 
 
@@ -39,22 +44,34 @@ def write_properties(path: Path, **more: str) -> Path:
 
 
 class BrokerProcess:
-    """A running `aquifer-broker`."""
+    """A running `aquifer-broker`, whose log goes to a file: a pipe that nobody empties would stop it."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, log: Path) -> None:
         self.process = process
-        self.lines: list[str] = []
+        self._log = log
+        self._seen = 0
+
+    @property
+    def lines(self) -> list[str]:
+        """Everything that it has logged."""
+        return self._log.read_text().splitlines()
 
     async def line_with(self, text: str) -> str:
-        """Wait for a line of its log."""
-        assert self.process.stderr is not None
-        async with asyncio.timeout(30):
-            while True:
-                line = (await self.process.stderr.readline()).decode()
-                assert line, f"the broker ended without {text!r}: {self.lines}"
-                self.lines.append(line)
+        """Wait for a line of its log, behind the one that was waited for last."""
+
+        def found() -> str | None:
+            # Before the log is read: what it says at its end must not be missed.
+            ended = self.process.returncode is not None
+            for number, line in enumerate(self.lines[self._seen :], self._seen + 1):
                 if text in line:
+                    self._seen = number
                     return line
+            assert not ended, f"the broker ended without {text!r}"
+            return None
+
+        line = await eventually(found, timeout_s=WAIT_S, interval_s=0.05)
+        assert line is not None
+        return line
 
     async def address(self) -> str:
         """Wait until it serves."""
@@ -65,33 +82,47 @@ class BrokerProcess:
     async def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         """End it and return its exit code."""
         self.process.send_signal(how)
-        async with asyncio.timeout(30):
-            _, errors = await self.process.communicate()
-        self.lines += errors.decode().splitlines()
-        assert self.process.returncode is not None
-        return self.process.returncode
+        return await self.ended()
+
+    async def ended(self) -> int:
+        """Wait for its end and return its exit code."""
+        async with asyncio.timeout(WAIT_S):
+            return await self.process.wait()
 
 
 @asynccontextmanager
 async def running(properties: Path, *arguments: str) -> AsyncIterator[BrokerProcess]:
     """Run a broker, killed at the end if it still runs."""
     command = [sys.executable, "-m", "aquifer_broker", str(properties), *arguments]
-    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
+    log = properties.with_name(f"broker-{uuid.uuid4().hex}.log")
+    with log.open("wb") as errors:
+        process = await asyncio.create_subprocess_exec(*command, stderr=errors)
     try:
-        yield BrokerProcess(process)
+        yield BrokerProcess(process, log)
     finally:
         if process.returncode is None:
             process.kill()
-            await process.communicate()
+            await process.wait()
 
 
 async def exit_of(properties: Path, *arguments: str) -> tuple[int, Sequence[str]]:
     """Run a broker that ends by itself: exit code and lines."""
     async with running(properties, *arguments) as broker:
-        async with asyncio.timeout(30):
-            _, errors = await broker.process.communicate()
-        assert broker.process.returncode is not None
-        return broker.process.returncode, errors.decode().splitlines()
+        return await broker.ended(), broker.lines
+
+
+def create_when_possible(address: str, topic: str) -> None:
+    """Create a topic as soon as the cluster can: a broker is back among the living only after its lease."""
+
+    def created() -> bool:
+        try:
+            create_topic(address, topic)
+        except confluent_kafka.KafkaException as error:
+            if error.args[0].code() != confluent_kafka.KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+        return True
+
+    eventually_sync(created, timeout_s=WAIT_S - 10, interval_s=0.2)
 
 
 def read_from_start(address: str, topic: str, count: int) -> list[bytes | None]:
@@ -203,14 +234,13 @@ async def test_serving_goes_on_while_the_metadata_service_cannot_be_reached(
             assert await in_thread(produce, address, "t", [b"more"]) == [1000]
             assert await in_thread(read_from_start, address, "t", 1001) == [*VALUES, b"more"]
             proxy.resume()
-            await broker.line_with("loop_recovered")
-            await in_thread(create_topic, address, "later")
+            await in_thread(create_when_possible, address, "later")
             assert await broker.stop() == 0
 
 
 async def wait_for_expiry(server: GrpcServer, broker_id: int) -> None:
     """Wait until the metadata service counts a broker as dead."""
-    async with asyncio.timeout(20), connect(f"127.0.0.1:{server.port}") as channel:
+    async with asyncio.timeout(WAIT_S), connect(f"127.0.0.1:{server.port}") as channel:
         async for update in GrpcClusterMetadata(channel).watch(0):
             if any(each.broker_id == broker_id and not each.alive for each in update.brokers):
                 return
@@ -251,9 +281,8 @@ async def test_a_broker_whose_id_another_one_takes_stops_serving(
         await older.address()
         async with running(two) as newer:
             await newer.address()
-            async with asyncio.timeout(30):
-                await older.line_with("another broker has registered with node.id=1")
-                assert await older.process.wait() == 1
+            await older.line_with("another broker has registered with node.id=1")
+            assert await older.ended() == 1
             assert newer.process.returncode is None
 
 
