@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 NOW_MS = 1_000
+AGE_MARKS_MS = [200, 400, 600, 800, NOW_MS]
 LAST_OFFSET = 40
 LISTED = [state for state in RemoteLogSegmentState if state.name != "DELETE_SEGMENT_FINISHED"]
 
@@ -68,12 +69,12 @@ def segments(
         start,
         end,
         epochs,
-        max_timestamp_ms=draw(st.integers(-1, NOW_MS)),
+        max_timestamp_ms=draw(st.sampled_from([-1, 0, *AGE_MARKS_MS])),
         segment_size_bytes=draw(st.integers(1, 1 << 40)),
     )
     return replace(
         made,
-        event_timestamp_ms=draw(st.integers(0, NOW_MS)),
+        event_timestamp_ms=draw(st.sampled_from(AGE_MARKS_MS)),
         state=draw(st.sampled_from([finished, finished, *LISTED])),
     )
 
@@ -87,13 +88,13 @@ def cases(draw: st.DrawFn) -> Any:
     in_progress = draw(st.lists(st.sampled_from(ids), max_size=1)) if ids else []
     total_bytes = sum(segment.segment_size_bytes for segment in known)
     policy = RetentionPolicy(
-        retention_ms=draw(st.sampled_from([-1, 0, 1, 100, 500, NOW_MS, 2 * NOW_MS])),
+        retention_ms=draw(st.sampled_from([-1, -1, 0, 2 * NOW_MS, *AGE_MARKS_MS])),
         retention_bytes=draw(st.integers(-1, total_bytes) | st.just(-1)),
         log_start_offset=draw(st.integers(0, LAST_OFFSET)),
         log_end_offset=draw(st.integers(0, LAST_OFFSET + 2) | st.just(LAST_OFFSET + 2)),
         local_only_bytes=draw(st.sampled_from([0, 512])),
         in_progress=frozenset(in_progress),
-        copy_abandoned_after_ms=draw(st.integers(0, NOW_MS)),
+        copy_abandoned_after_ms=draw(st.sampled_from(AGE_MARKS_MS)),
     )
     return partition, known, lineage, policy
 

@@ -11,6 +11,7 @@ from aquifer.metadata.v1 import remote_log_metadata_service_pb2 as facts_pb2
 from aquifer.metadata.v1.cluster_metadata_service_pb2_grpc import ClusterMetadataServiceStub
 from aquifer.metadata.v1.remote_log_metadata_service_pb2_grpc import RemoteLogMetadataServiceStub
 from aquifer_core.errors import ErrorReason, RemoteResourceNotFoundError, UnavailableError
+from aquifer_rpc.cluster_parts import whole_changes
 
 from aquifer_admin.connection import Peer, Role, Session
 
@@ -22,8 +23,9 @@ _MAX_CONCURRENT_CALLS = 16
 async def read_snapshot(peer: Peer) -> cluster_pb2.ClusterSnapshot:
     """The state of the cluster now."""
     stub = ClusterMetadataServiceStub(peer.channel)
-    request = cluster_pb2.WatchClusterMetadataRequest(from_version=0)
-    async with aclosing(peer.read(stub.WatchClusterMetadata, request)) as changes:
+    request = cluster_pb2.WatchClusterMetadataRequest(from_version=0, accepts_parts=True)
+    parts = peer.read(stub.WatchClusterMetadata, request)
+    async with aclosing(whole_changes(parts)) as changes:
         async for change in changes:
             if change.HasField("snapshot"):
                 return change.snapshot

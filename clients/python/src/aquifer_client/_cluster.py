@@ -12,6 +12,7 @@ from aquifer_core.errors import InternalError
 from aquifer_core.ids import KafkaUuid
 from aquifer_rpc.calls import call_stream, call_unary
 from aquifer_rpc.channel import Channel, connect
+from aquifer_rpc.cluster_parts import whole_changes
 
 from aquifer_client._cluster_values import (
     ClusterSnapshot,
@@ -61,9 +62,10 @@ class ClusterMetadataClient:
 
     async def snapshot(self) -> ClusterSnapshot:
         """The whole cluster as it is now."""
-        answers = call_stream(self._stub.WatchClusterMetadata, pb.WatchClusterMetadataRequest())
-        async with aclosing(answers):
-            async for answer in answers:
+        request = pb.WatchClusterMetadataRequest(accepts_parts=True)
+        answers = call_stream(self._stub.WatchClusterMetadata, request)
+        async with aclosing(whole_changes(answers)) as changes:
+            async for answer in changes:
                 if answer.WhichOneof("change") == "snapshot":
                     return snapshot_from_pb(answer.version, answer.snapshot)
         raise InternalError("the watch of the cluster ended without a snapshot")

@@ -87,6 +87,7 @@ class NewTopic:
         num_partitions, replication_factor: -1 takes the cluster's default.
         assignments: partition -> replicas, instead of the two numbers.
         configs: settings other than the defaults.
+        topic_id: of a topic whose remote segments are known already, after a rebuild or to take a deletion back; None: a new one.
     """
 
     name: str
@@ -94,6 +95,7 @@ class NewTopic:
     replication_factor: int = -1
     assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
     configs: Mapping[str, str] = field(default_factory=dict)
+    topic_id: KafkaUuid | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +166,7 @@ def new_topic_to_pb(topic: NewTopic) -> pb.NewTopic:
             for partition, replicas in topic.assignments.items()
         ],
         configs=topic.configs,
+        topic_id=None if topic.topic_id is None else str(topic.topic_id),
     )
 
 

@@ -37,11 +37,12 @@ from aquifer_metadata.servicer.cluster_metadata_servicer import (
     ClusterMetadataServicer,
     ClusterStores,
 )
-from aquifer_metadata.servicer.remote_log_metadata_servicer import RemoteLogMetadataServicer
+from aquifer_metadata.servicer.remote_log_history_servicer import RemoteLogHistoryServicer
 from aquifer_metadata.settings import MetadataSettings
 
 logger = structlog.get_logger(__name__)
 
+_DAY_MS = 24 * 3600 * 1000
 _ENDLESS_METHODS = (
     "/aquifer.metadata.v1.ClusterMetadataService/WatchClusterMetadata",
     "/aquifer.metadata.v1.RemoteLogMetadataService/WatchPartition",
@@ -81,16 +82,12 @@ async def running_server(settings: MetadataSettings) -> AsyncIterator[GrpcServer
         server.add(add_ClusterMetadataServiceServicer_to_server, ClusterMetadataServicer(stores))
         manager = _remote_log_manager(settings, database, signal)
         server.add(
-            add_RemoteLogMetadataServiceServicer_to_server, RemoteLogMetadataServicer(manager)
+            add_RemoteLogMetadataServiceServicer_to_server,
+            RemoteLogHistoryServicer(manager, manager.past),
         )
         await stack.enter_async_context(_lease_loop(settings, stores.brokers))
-        await stack.enter_async_context(
-            SupervisedLoop(
-                "forgetting of deleted partitions",
-                manager.forgetting.forget_left_over,
-                interval_s=settings.remote_log.forget_interval_s,
-            )
-        )
+        for loop in _history_loops(settings, manager):
+            await stack.enter_async_context(loop)
         yield await stack.enter_async_context(server)
 
 
@@ -146,7 +143,27 @@ def _remote_log_manager(
         page_size=remote_log.page_size,
         watch_poll_s=remote_log.watch_poll_s,
         forget_batch=remote_log.forget_batch,
+        history_ms=remote_log.history_days * _DAY_MS,
+        prune_batch=remote_log.prune_batch,
+        undelete_grace_ms=round(remote_log.undelete_grace_s * 1000),
     )
+
+
+def _history_loops(
+    settings: MetadataSettings, manager: PostgresRemoteLogMetadataManager
+) -> list[SupervisedLoop]:
+    return [
+        SupervisedLoop(
+            "forgetting of deleted partitions",
+            manager.forgetting.forget_left_over,
+            interval_s=settings.remote_log.forget_interval_s,
+        ),
+        SupervisedLoop(
+            "pruning of the history",
+            manager.pruning.prune,
+            interval_s=settings.remote_log.prune_interval_s,
+        ),
+    ]
 
 
 def _lease_loop(settings: MetadataSettings, brokers: BrokerStore) -> SupervisedLoop:

@@ -3,7 +3,7 @@
 from typing import Final, Self
 
 from aquifer_rpc.settings import Group, ServiceSettings
-from pydantic import Field, PositiveFloat, PositiveInt, SecretStr, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, SecretStr, model_validator
 
 from aquifer_metadata.domain.placement import MAX_REPLICATION_FACTOR
 
@@ -74,6 +74,14 @@ class RemoteLogSettings(Group):
     """Segments forgotten in one transaction after a partition's deletion has finished."""
     forget_interval_s: PositiveFloat = 60.0
     """How often leftovers of finished partition deletions are looked for."""
+    undelete_grace_s: NonNegativeFloat = 0.0
+    """How long the remote data of a deleted topic is left alone, so that the deletion can be taken back."""
+    history_days: PositiveInt = 90
+    """Age at which changes leave the history of segments. What still says how things stand stays."""
+    prune_batch: PositiveInt = 1_000
+    """Changes looked at in one transaction when the history is pruned."""
+    prune_interval_s: PositiveFloat = 21_600.0
+    """How often the history is pruned."""
 
 
 class MetadataSettings(ServiceSettings):

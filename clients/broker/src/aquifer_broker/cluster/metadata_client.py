@@ -11,6 +11,7 @@ from aquifer.metadata.v1.cluster_metadata_service_pb2_grpc import ClusterMetadat
 from aquifer_core.ids import KafkaUuid
 from aquifer_rpc.calls import FOREVER, call_stream, call_unary
 from aquifer_rpc.channel import Channel
+from aquifer_rpc.cluster_parts import whole_changes
 
 from aquifer_broker.cluster.metadata_convert import (
     broker_to_pb,
@@ -89,10 +90,10 @@ class GrpcClusterMetadata:
 
     async def watch(self, from_version: int) -> AsyncIterator[ClusterUpdate]:
         """The cluster's changes."""
-        request = pb.WatchClusterMetadataRequest(from_version=from_version)
+        request = pb.WatchClusterMetadataRequest(from_version=from_version, accepts_parts=True)
         stream = call_stream(self._stub.WatchClusterMetadata, request, deadline_s=FOREVER)
-        async with aclosing(stream):
-            async for message in stream:
+        async with aclosing(whole_changes(stream)) as changes:
+            async for message in changes:
                 yield update_from_pb(message)
 
     async def create_topics(

@@ -74,13 +74,14 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """A topic to create; counts of -1 stand for the defaults, assignments win over both."""
+    """A topic to create; counts of -1 stand for the defaults, assignments win over both. Without an id it gets a new one."""
 
     name: str
     num_partitions: int = -1
     replication_factor: int = -1
     assignments: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     configs: Mapping[str, str] = field(default_factory=dict)
+    topic_id: KafkaUuid | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

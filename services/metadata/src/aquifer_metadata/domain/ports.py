@@ -1,4 +1,4 @@
-"""What the cluster service needs of whoever keeps the cluster's state.
+"""What the services need of whoever keeps the cluster's state and the history.
 
 Every method raises `RemoteStorageUnavailableError` when the state cannot be had. All state is shared: any number of
 replicas of the service may stand on it.
@@ -7,7 +7,8 @@ replicas of the service may stand on it.
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
-from aquifer_core.ids import KafkaUuid
+from aquifer_core.ids import KafkaUuid, TopicIdPartition
+from aquifer_core.segment import RemoteLogSegmentMetadata
 
 from aquifer_metadata.domain.cluster import (
     Broker,
@@ -180,4 +181,18 @@ class ClusterWatch(Protocol):
 
     def changes(self, from_version: int) -> AsyncIterator[ClusterChange]:
         """A snapshot when `from_version` is 0 or too old, then every change after it, without end."""
+        ...
+
+
+class RemoteLogHistory(Protocol):
+    """How partitions' remote segments stood at past times."""
+
+    def segments_at(
+        self, tip: TopicIdPartition, timestamp_ms: int
+    ) -> AsyncIterator[RemoteLogSegmentMetadata]:
+        """Segments that were not gone, in the states of then, by start offset.
+
+        Raises:
+            OffsetOutOfRangeError: the history does not reach back that far.
+        """
         ...

@@ -1,6 +1,6 @@
 """Cluster values <-> protobuf messages."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from aquifer.metadata.v1 import cluster_metadata_service_pb2 as pb
 from aquifer_core.errors import InvalidRequestError
@@ -83,13 +83,20 @@ def topic_result_to_pb(value: cluster.TopicResult) -> pb.TopicResult:
 
 
 def new_topic_from_pb(message: pb.NewTopic) -> cluster.NewTopic:
-    """A topic to create; absent counts stand for the defaults."""
+    """A topic to create; absent counts stand for the defaults.
+
+    Raises:
+        InvalidRequestError: a topic id is given and malformed.
+    """
     return cluster.NewTopic(
         name=message.name,
         num_partitions=message.num_partitions,
         replication_factor=message.replication_factor,
         assignments=_assignments_from_pb(message.assignments),
         configs=dict(message.configs),
+        topic_id=(
+            uuid_from_pb(message.topic_id, "topic_id") if message.HasField("topic_id") else None
+        ),
     )
 
 
@@ -163,31 +170,6 @@ def topic_partitions_from_pb(
     )
 
 
-def cluster_change_to_pb(value: cluster.ClusterChange) -> pb.WatchClusterMetadataResponse:
-    """A message of the watch."""
-    content = value.content
-    response = pb.WatchClusterMetadataResponse(version=value.version)
-    if isinstance(content, cluster.ClusterSnapshot):
-        response.snapshot.CopyFrom(
-            pb.ClusterSnapshot(
-                cluster_id=content.cluster_id,
-                brokers=[broker_to_pb(broker) for broker in content.brokers],
-                topics=[topic_to_pb(topic) for topic in content.topics],
-                broker_configs=_configs_to_pb(content.broker_configs),
-            )
-        )
-    elif content is not None:
-        response.delta.CopyFrom(
-            pb.ClusterDelta(
-                brokers=[broker_to_pb(broker) for broker in content.brokers],
-                topics=[topic_to_pb(topic) for topic in content.topics],
-                deleted_topic_ids=[str(topic_id) for topic_id in content.deleted_topic_ids],
-                broker_configs=_configs_to_pb(content.broker_configs),
-            )
-        )
-    return response
-
-
 def group_offset_to_pb(value: cluster.GroupOffset) -> pb.GroupOffset:
     """An offset of a group."""
     return pb.GroupOffset(
@@ -251,10 +233,6 @@ def transaction_state_from_pb(message: pb.TransactionState) -> cluster.Transacti
 
 def _assignments_from_pb(messages: Iterable[pb.ReplicaAssignment]) -> dict[int, tuple[int, ...]]:
     return {message.partition: tuple(message.replicas) for message in messages}
-
-
-def _configs_to_pb(configs: Mapping[str, Mapping[str, str]]) -> dict[str, pb.BrokerConfigs]:
-    return {name: pb.BrokerConfigs(configs=values) for name, values in configs.items()}
 
 
 def _id_to_pb(topic_id: KafkaUuid | None) -> str:

@@ -13,6 +13,7 @@ from aquifer_metadata.domain import ports
 from aquifer_metadata.domain.cluster import TopicPartition
 from aquifer_metadata.domain.producer_ids import check_block_size
 from aquifer_metadata.servicer import cluster_convert as convert
+from aquifer_metadata.servicer.cluster_change_parts import change_parts, change_to_pb
 
 # In quotes: the class is generic in its stub only.
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -151,7 +152,9 @@ class ClusterMetadataServicer(ClusterMetadataServiceServicer):
     ) -> AsyncIterator[pb.WatchClusterMetadataResponse]:
         """See the contract."""
         async for change in self._stores.watch.changes(request.from_version):
-            yield convert.cluster_change_to_pb(change)
+            parts = change_parts(change) if request.accepts_parts else [change_to_pb(change)]
+            for part in parts:
+                yield part
 
     async def AllocateProducerIds(
         self, request: pb.AllocateProducerIdsRequest, context: Context

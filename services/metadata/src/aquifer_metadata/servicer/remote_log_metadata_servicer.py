@@ -15,7 +15,7 @@ from aquifer_rpc import convert
 # In quotes: the class is generic in its stub only.
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
-_PAGE_SIZE = 500
+PAGE_SIZE = 500
 """Entries of one message of a listing, as the contract says."""
 
 
@@ -77,7 +77,7 @@ class RemoteLogMetadataServicer(RemoteLogMetadataServiceServicer):
         page = pb.ListPartitionDeletionsResponse()
         async for deletion in self._manager.list_partition_deletions():
             page.partitions.append(convert.partition_deletion_to_pb(deletion))
-            if len(page.partitions) == _PAGE_SIZE:
+            if len(page.partitions) == PAGE_SIZE:
                 yield page
                 page = pb.ListPartitionDeletionsResponse()
         if page.partitions:
@@ -93,7 +93,7 @@ class RemoteLogMetadataServicer(RemoteLogMetadataServiceServicer):
         page = pb.ListRemoteLogSegmentsResponse()
         async for segment in segments:
             page.segments.append(convert.segment_metadata_to_pb(segment))
-            if len(page.segments) == _PAGE_SIZE:
+            if len(page.segments) == PAGE_SIZE:
                 yield page
                 page = pb.ListRemoteLogSegmentsResponse()
         if page.segments:

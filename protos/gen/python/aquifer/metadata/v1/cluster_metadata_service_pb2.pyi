@@ -471,12 +471,17 @@ class NewTopic(_message.Message):
     REPLICATION_FACTOR_FIELD_NUMBER: _builtins.int
     ASSIGNMENTS_FIELD_NUMBER: _builtins.int
     CONFIGS_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name."""
     num_partitions: _builtins.int
     """Number of partitions; -1 for the default, or when assignments are given."""
     replication_factor: _builtins.int
     """Replication factor; -1 for the default, or when assignments are given."""
+    topic_id: _builtins.str
+    """Id to give to the topic; absent: a new one. For a topic whose remote segments are known already: its partitions begin above their
+    leader epochs, and a deletion of them that nobody has begun to carry out is taken back.
+    """
     @_builtins.property
     def assignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaAssignment]:
         """Chosen replicas; empty: spread over the live brokers."""
@@ -493,12 +498,15 @@ class NewTopic(_message.Message):
         replication_factor: _builtins.int = ...,
         assignments: _abc.Iterable[Global___ReplicaAssignment] | None = ...,
         configs: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        topic_id: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_topic_id", b"_topic_id", "topic_id", b"topic_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignments", b"assignments", "configs", b"configs", "name", b"name", "num_partitions", b"num_partitions", "replication_factor", b"replication_factor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_topic_id", b"_topic_id", "assignments", b"assignments", "configs", b"configs", "name", b"name", "num_partitions", b"num_partitions", "replication_factor", b"replication_factor", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__topic_id: _TypeAlias = _typing.Literal["topic_id"]  # noqa: Y015
+    _WhichOneofArgType__topic_id: _TypeAlias = _typing.Literal["_topic_id", b"_topic_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__topic_id) -> _WhichOneofReturnType__topic_id | None: ...
 
 Global___NewTopic: _TypeAlias = NewTopic  # noqa: Y015
 
@@ -1161,16 +1169,22 @@ class WatchClusterMetadataRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FROM_VERSION_FIELD_NUMBER: _builtins.int
+    ACCEPTS_PARTS_FIELD_NUMBER: _builtins.int
     from_version: _builtins.int
     """Last version received; 0 for none."""
+    accepts_parts: _builtins.bool
+    """Whether the caller puts changes together that come in parts. Without it a snapshot of some 100,000 partitions is larger than the
+    message that gRPC takes by default.
+    """
     def __init__(
         self,
         *,
         from_version: _builtins.int = ...,
+        accepts_parts: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_version", b"from_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepts_parts", b"accepts_parts", "from_version", b"from_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1353,8 +1367,13 @@ class WatchClusterMetadataResponse(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     SNAPSHOT_FIELD_NUMBER: _builtins.int
     DELTA_FIELD_NUMBER: _builtins.int
+    CONTINUES_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Version after this message; rises without reuse."""
+    continues: _builtins.bool
+    """The next message belongs to the same change: its lists and maps follow those of this one, and partitions of a topic that is named
+    in both follow as well. All parts are to be applied at once. Only for callers that accept parts.
+    """
     @_builtins.property
     def snapshot(self) -> Global___ClusterSnapshot:
         """Replaces everything known."""
@@ -1369,10 +1388,11 @@ class WatchClusterMetadataResponse(_message.Message):
         version: _builtins.int = ...,
         snapshot: Global___ClusterSnapshot | None = ...,
         delta: Global___ClusterDelta | None = ...,
+        continues: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "delta", b"delta", "snapshot", b"snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "delta", b"delta", "snapshot", b"snapshot", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "continues", b"continues", "delta", b"delta", "snapshot", b"snapshot", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["snapshot", "delta"]  # noqa: Y015
     _WhichOneofArgType_change: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015

@@ -185,7 +185,9 @@ class ClusterMetadataServiceServicer:
         """Creates topics; partitions are spread over the live brokers. More replicas than `max_replication_factor` of the service are
         refused with INVALID_REPLICATION_FACTOR: 1 as long as brokers do not replicate.
 
-        Reasons per topic: TOPIC_ALREADY_EXISTS, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIGURATION.
+        Reasons per topic: TOPIC_ALREADY_EXISTS, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIGURATION. With a
+        topic id also: TOPIC_ALREADY_EXISTS (another topic has it), INVALID_TOPIC (its remote segments were written under another name),
+        INVALID_PARTITIONS (fewer than have remote segments), INVALID_PARTITION_TRANSITION (its remote data is being or was deleted).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -64,7 +64,9 @@ class ClusterMetadataServiceStub:
     """Creates topics; partitions are spread over the live brokers. More replicas than `max_replication_factor` of the service are
     refused with INVALID_REPLICATION_FACTOR: 1 as long as brokers do not replicate.
 
-    Reasons per topic: TOPIC_ALREADY_EXISTS, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIGURATION.
+    Reasons per topic: TOPIC_ALREADY_EXISTS, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIGURATION. With a
+    topic id also: TOPIC_ALREADY_EXISTS (another topic has it), INVALID_TOPIC (its remote segments were written under another name),
+    INVALID_PARTITIONS (fewer than have remote segments), INVALID_PARTITION_TRANSITION (its remote data is being or was deleted).
     """
     DeleteTopics: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.DeleteTopicsRequest, _cluster_metadata_service_pb2.DeleteTopicsResponse]
     """Deletes topics. In the same transaction their remote partitions become DELETE_PARTITION_MARKED: no copy can be added to them
@@ -192,7 +194,9 @@ class ClusterMetadataServiceAsyncStub(ClusterMetadataServiceStub):
     """Creates topics; partitions are spread over the live brokers. More replicas than `max_replication_factor` of the service are
     refused with INVALID_REPLICATION_FACTOR: 1 as long as brokers do not replicate.
 
-    Reasons per topic: TOPIC_ALREADY_EXISTS, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIGURATION.
+    Reasons per topic: TOPIC_ALREADY_EXISTS, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIGURATION. With a
+    topic id also: TOPIC_ALREADY_EXISTS (another topic has it), INVALID_TOPIC (its remote segments were written under another name),
+    INVALID_PARTITIONS (fewer than have remote segments), INVALID_PARTITION_TRANSITION (its remote data is being or was deleted).
     """
     DeleteTopics: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.DeleteTopicsRequest, _cluster_metadata_service_pb2.DeleteTopicsResponse]  # type: ignore[assignment]
     """Deletes topics. In the same transaction their remote partitions become DELETE_PARTITION_MARKED: no copy can be added to them
@@ -341,7 +345,9 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         """Creates topics; partitions are spread over the live brokers. More replicas than `max_replication_factor` of the service are
         refused with INVALID_REPLICATION_FACTOR: 1 as long as brokers do not replicate.
 
-        Reasons per topic: TOPIC_ALREADY_EXISTS, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIGURATION.
+        Reasons per topic: TOPIC_ALREADY_EXISTS, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIGURATION. With a
+        topic id also: TOPIC_ALREADY_EXISTS (another topic has it), INVALID_TOPIC (its remote segments were written under another name),
+        INVALID_PARTITIONS (fewer than have remote segments), INVALID_PARTITION_TRANSITION (its remote data is being or was deleted).
         """
 
     @_abc_1.abstractmethod

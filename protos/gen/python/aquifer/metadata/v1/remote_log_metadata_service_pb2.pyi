@@ -450,6 +450,58 @@ class ListRemoteLogSegmentsResponse(_message.Message):
 Global___ListRemoteLogSegmentsResponse: _TypeAlias = ListRemoteLogSegmentsResponse  # noqa: Y015
 
 @_typing.final
+class ListRemoteLogSegmentsAtRequest(_message.Message):
+    """Asks for a listing of a past time."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_PARTITION_FIELD_NUMBER: _builtins.int
+    TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
+    timestamp_ms: _builtins.int
+    """The time, by the clock of the service."""
+    @_builtins.property
+    def topic_id_partition(self) -> _partition_pb2.TopicIdPartition:
+        """Partition."""
+
+    def __init__(
+        self,
+        *,
+        topic_id_partition: _partition_pb2.TopicIdPartition | None = ...,
+        timestamp_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["timestamp_ms", b"timestamp_ms", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRemoteLogSegmentsAtRequest: _TypeAlias = ListRemoteLogSegmentsAtRequest  # noqa: Y015
+
+@_typing.final
+class ListRemoteLogSegmentsAtResponse(_message.Message):
+    """A page of a listing of a past time."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def segments(self) -> _containers.RepeatedCompositeFieldContainer[_segment_pb2.RemoteLogSegmentMetadata]:
+        """By start offset, at most 500."""
+
+    def __init__(
+        self,
+        *,
+        segments: _abc.Iterable[_segment_pb2.RemoteLogSegmentMetadata] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["segments", b"segments"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRemoteLogSegmentsAtResponse: _TypeAlias = ListRemoteLogSegmentsAtResponse  # noqa: Y015
+
+@_typing.final
 class GetRemoteLogSizeRequest(_message.Message):
     """Asks for the size of an epoch."""
 

@@ -132,6 +132,11 @@ class RemoteLogMetadataServiceStub:
                 request_serializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.GetSegmentHistoryRequest.SerializeToString,
                 response_deserializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.GetSegmentHistoryResponse.FromString,
                 _registered_method=True)
+        self.ListRemoteLogSegmentsAt = channel.unary_stream(
+                '/aquifer.metadata.v1.RemoteLogMetadataService/ListRemoteLogSegmentsAt',
+                request_serializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.ListRemoteLogSegmentsAtRequest.SerializeToString,
+                response_deserializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.ListRemoteLogSegmentsAtResponse.FromString,
+                _registered_method=True)
 
 
 class RemoteLogMetadataServiceServicer:
@@ -303,16 +308,31 @@ class RemoteLogMetadataServiceServicer:
     def WatchPartition(self, request, context):
         """Streams the changes of a partition after a version, then new ones as they happen, without end. 0 begins with what exists.
 
-        Errors: none beyond the service's. Resume from the last version received.
+        Errors:
+        * `OUT_OF_RANGE` (OFFSET_OUT_OF_RANGE): changes after that version have left the history already. Begin at 0.
+
+        Resume from the last version received.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetSegmentHistory(self, request, context):
-        """Every state change of a segment, oldest first, also after it is gone; empty for an id never seen.
+        """Every state change of a segment, oldest first, also after it is gone; empty for an id never seen. Changes older than the service
+        keeps them are left out, except for the newest of a segment that is not gone.
 
         Errors: none beyond the service's.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRemoteLogSegmentsAt(self, request, context):
+        """Lists the segments that were not gone at a past time, in the states of then, by start offset, in pages of at most 500. Read from the
+        history, for people who look into what happened; no fast path.
+
+        Errors:
+        * `OUT_OF_RANGE` (OFFSET_OUT_OF_RANGE): changes after that time have left the history already.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -410,6 +430,11 @@ def add_RemoteLogMetadataServiceServicer_to_server(servicer, server):
                     servicer.GetSegmentHistory,
                     request_deserializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.GetSegmentHistoryRequest.FromString,
                     response_serializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.GetSegmentHistoryResponse.SerializeToString,
+            ),
+            'ListRemoteLogSegmentsAt': grpc.unary_stream_rpc_method_handler(
+                    servicer.ListRemoteLogSegmentsAt,
+                    request_deserializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.ListRemoteLogSegmentsAtRequest.FromString,
+                    response_serializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.ListRemoteLogSegmentsAtResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -906,6 +931,33 @@ class RemoteLogMetadataService:
             '/aquifer.metadata.v1.RemoteLogMetadataService/GetSegmentHistory',
             aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.GetSegmentHistoryRequest.SerializeToString,
             aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.GetSegmentHistoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRemoteLogSegmentsAt(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/aquifer.metadata.v1.RemoteLogMetadataService/ListRemoteLogSegmentsAt',
+            aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.ListRemoteLogSegmentsAtRequest.SerializeToString,
+            aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.ListRemoteLogSegmentsAtResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -135,12 +135,23 @@ class RemoteLogMetadataServiceStub:
     WatchPartition: _grpc.UnaryStreamMultiCallable[_remote_log_metadata_service_pb2.WatchPartitionRequest, _remote_log_metadata_service_pb2.WatchPartitionResponse]
     """Streams the changes of a partition after a version, then new ones as they happen, without end. 0 begins with what exists.
 
-    Errors: none beyond the service's. Resume from the last version received.
+    Errors:
+    * `OUT_OF_RANGE` (OFFSET_OUT_OF_RANGE): changes after that version have left the history already. Begin at 0.
+
+    Resume from the last version received.
     """
     GetSegmentHistory: _grpc.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.GetSegmentHistoryRequest, _remote_log_metadata_service_pb2.GetSegmentHistoryResponse]
-    """Every state change of a segment, oldest first, also after it is gone; empty for an id never seen.
+    """Every state change of a segment, oldest first, also after it is gone; empty for an id never seen. Changes older than the service
+    keeps them are left out, except for the newest of a segment that is not gone.
 
     Errors: none beyond the service's.
+    """
+    ListRemoteLogSegmentsAt: _grpc.UnaryStreamMultiCallable[_remote_log_metadata_service_pb2.ListRemoteLogSegmentsAtRequest, _remote_log_metadata_service_pb2.ListRemoteLogSegmentsAtResponse]
+    """Lists the segments that were not gone at a past time, in the states of then, by start offset, in pages of at most 500. Read from the
+    history, for people who look into what happened; no fast path.
+
+    Errors:
+    * `OUT_OF_RANGE` (OFFSET_OUT_OF_RANGE): changes after that time have left the history already.
     """
 
 @_typing.type_check_only
@@ -250,12 +261,23 @@ class RemoteLogMetadataServiceAsyncStub(RemoteLogMetadataServiceStub):
     WatchPartition: _aio.UnaryStreamMultiCallable[_remote_log_metadata_service_pb2.WatchPartitionRequest, _remote_log_metadata_service_pb2.WatchPartitionResponse]  # type: ignore[assignment]
     """Streams the changes of a partition after a version, then new ones as they happen, without end. 0 begins with what exists.
 
-    Errors: none beyond the service's. Resume from the last version received.
+    Errors:
+    * `OUT_OF_RANGE` (OFFSET_OUT_OF_RANGE): changes after that version have left the history already. Begin at 0.
+
+    Resume from the last version received.
     """
     GetSegmentHistory: _aio.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.GetSegmentHistoryRequest, _remote_log_metadata_service_pb2.GetSegmentHistoryResponse]  # type: ignore[assignment]
-    """Every state change of a segment, oldest first, also after it is gone; empty for an id never seen.
+    """Every state change of a segment, oldest first, also after it is gone; empty for an id never seen. Changes older than the service
+    keeps them are left out, except for the newest of a segment that is not gone.
 
     Errors: none beyond the service's.
+    """
+    ListRemoteLogSegmentsAt: _aio.UnaryStreamMultiCallable[_remote_log_metadata_service_pb2.ListRemoteLogSegmentsAtRequest, _remote_log_metadata_service_pb2.ListRemoteLogSegmentsAtResponse]  # type: ignore[assignment]
+    """Lists the segments that were not gone at a past time, in the states of then, by start offset, in pages of at most 500. Read from the
+    history, for people who look into what happened; no fast path.
+
+    Errors:
+    * `OUT_OF_RANGE` (OFFSET_OUT_OF_RANGE): changes after that time have left the history already.
     """
 
 class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -464,7 +486,10 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_remote_log_metadata_service_pb2.WatchPartitionResponse], _abc.AsyncIterator[_remote_log_metadata_service_pb2.WatchPartitionResponse]]:
         """Streams the changes of a partition after a version, then new ones as they happen, without end. 0 begins with what exists.
 
-        Errors: none beyond the service's. Resume from the last version received.
+        Errors:
+        * `OUT_OF_RANGE` (OFFSET_OUT_OF_RANGE): changes after that version have left the history already. Begin at 0.
+
+        Resume from the last version received.
         """
 
     @_abc_1.abstractmethod
@@ -473,9 +498,23 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _remote_log_metadata_service_pb2.GetSegmentHistoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_remote_log_metadata_service_pb2.GetSegmentHistoryResponse, _abc.Awaitable[_remote_log_metadata_service_pb2.GetSegmentHistoryResponse]]:
-        """Every state change of a segment, oldest first, also after it is gone; empty for an id never seen.
+        """Every state change of a segment, oldest first, also after it is gone; empty for an id never seen. Changes older than the service
+        keeps them are left out, except for the newest of a segment that is not gone.
 
         Errors: none beyond the service's.
+        """
+
+    @_abc_1.abstractmethod
+    def ListRemoteLogSegmentsAt(
+        self,
+        request: _remote_log_metadata_service_pb2.ListRemoteLogSegmentsAtRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_remote_log_metadata_service_pb2.ListRemoteLogSegmentsAtResponse], _abc.AsyncIterator[_remote_log_metadata_service_pb2.ListRemoteLogSegmentsAtResponse]]:
+        """Lists the segments that were not gone at a past time, in the states of then, by start offset, in pages of at most 500. Read from the
+        history, for people who look into what happened; no fast path.
+
+        Errors:
+        * `OUT_OF_RANGE` (OFFSET_OUT_OF_RANGE): changes after that time have left the history already.
         """
 
 def add_RemoteLogMetadataServiceServicer_to_server(servicer: RemoteLogMetadataServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -17,6 +17,9 @@ from aquifer_metadata.domain.topic_config import UNCLEAN_ELECTION, is_true
 
 PartitionKey = tuple[uuid.UUID, int]
 
+_FEW_TOPICS = 10
+_ROWS_OF_A_STEP = 1_000
+
 
 def to_uuid(value: KafkaUuid) -> uuid.UUID:
     """As PostgreSQL keeps it."""
@@ -112,8 +115,14 @@ async def load_topics(
     if conditions:
         query = query.where(topic_partition.c.topic_id.in_([row.topic_id for row in topics]))
     partitions: dict[uuid.UUID, list[Partition]] = defaultdict(list)
-    for row in await connection.execute(query):
-        partitions[row.topic_id].append(partition_from_row(row))
+    if len(topics) <= _FEW_TOPICS:
+        for row in await connection.execute(query):
+            partitions[row.topic_id].append(partition_from_row(row))
+    else:
+        # In steps: the rows of a large cluster at once would stop everything else in this process.
+        async for step in (await connection.stream(query)).partitions(_ROWS_OF_A_STEP):
+            for row in step:
+                partitions[row.topic_id].append(partition_from_row(row))
     return tuple(
         Topic(
             topic_id=from_uuid(row.topic_id),

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, delete, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from aquifer_metadata.adapters.postgres import cluster_log
+from aquifer_metadata.adapters.postgres import cluster_log, known_topics
 from aquifer_metadata.adapters.postgres.change_signal import CLUSTER, ChangeSignal
 from aquifer_metadata.adapters.postgres.cluster_log import ClusterTransaction
 from aquifer_metadata.adapters.postgres.cluster_rows import (
@@ -102,17 +102,29 @@ class SqlTopicStore:
             check_topic_configs(new.configs)
             await self._refuse_existing(changes.connection, new.name)
             partitions = await self._maker.of_new(changes.connection, new)
+            if new.topic_id is not None:
+                partitions = await known_topics.attached(changes.connection, new, partitions)
         except AquiferError as error:
             return TopicResult(name=new.name, error=error, topic_id=_existing_id(error))
         made = Topic(
-            topic_id=KafkaUuid.ZERO if validate_only else KafkaUuid.random(),
+            topic_id=KafkaUuid.ZERO if validate_only else new.topic_id or KafkaUuid.random(),
             name=new.name,
             partitions=partitions,
             configs=dict(new.configs),
         )
         if not validate_only:
             await _insert_topic(changes, made)
+            await self._take_deletion_back(changes, new)
         return TopicResult(name=new.name, topic_id=made.topic_id, topic=made)
+
+    async def _take_deletion_back(self, changes: ClusterTransaction, new: NewTopic) -> None:
+        if new.topic_id is not None:
+            await known_topics.take_deletion_back(
+                changes.connection,
+                new.topic_id,
+                now_ms=self._clock.now_ms(),
+                trace_id=self._trace_id(),
+            )
 
     async def _refuse_existing(self, connection: AsyncConnection, name: str) -> None:
         query = select(topic.c.topic_id, topic.c.name).where(

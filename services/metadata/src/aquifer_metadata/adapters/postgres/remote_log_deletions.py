@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from aquifer_core.ids import KafkaUuid, TopicIdPartition
+from aquifer_core.ports import Clock
 from aquifer_core.segment import RemotePartitionDeleteMetadata
 from aquifer_core.state import RemotePartitionDeleteState
 from sqlalchemy import text
@@ -17,7 +18,12 @@ _MARKED = int(RemotePartitionDeleteState.DELETE_PARTITION_MARKED)
 _STARTED = int(RemotePartitionDeleteState.DELETE_PARTITION_STARTED)
 
 _NOBODY = -1
-FIRST_PAGE: dict[str, Any] = {"after_topic_id": uuid.UUID(int=0), "after_partition": -1}
+_ANY_TIME_MS = 2**63 - 1
+FIRST_PAGE: dict[str, Any] = {
+    "after_topic_id": uuid.UUID(int=0),
+    "after_partition": -1,
+    "marked_until_ms": _ANY_TIME_MS,
+}
 
 # The condition is that of the index. Deletions recorded by an earlier version have neither time nor broker.
 UNFINISHED = text(f"""
@@ -26,6 +32,7 @@ SELECT topic_id, partition, topic, delete_state, coalesce(delete_event_timestamp
 FROM remote_log_partition
 WHERE (delete_state = {_MARKED} OR delete_state = {_STARTED})
   AND (topic_id, partition) > (:after_topic_id, :after_partition)
+  AND (delete_state = {_STARTED} OR coalesce(delete_event_timestamp_ms, 0) <= :marked_until_ms)
 ORDER BY topic_id, partition LIMIT :page_size
 """)
 
@@ -54,13 +61,22 @@ RETURNING partition
 class RemoteLogDeletions:
     """Finds the deletions that have not finished."""
 
-    def __init__(self, database: Database, *, page_size: int) -> None:
+    def __init__(
+        self, database: Database, clock: Clock, *, page_size: int, undelete_grace_ms: int = 0
+    ) -> None:
         self._database = database
+        self._clock = clock
         self._page_size = page_size
+        self._undelete_grace_ms = undelete_grace_ms
 
     async def unfinished(self) -> AsyncIterator[RemotePartitionDeleteMetadata]:
-        """See `RemoteLogMetadataManager.list_partition_deletions`; page by page, in memory one at a time."""
-        after = FIRST_PAGE
+        """See `RemoteLogMetadataManager.list_partition_deletions`; page by page, in memory one at a time.
+
+        What was marked a moment ago is left out as long as the mark may be taken back.
+        """
+        after = dict(FIRST_PAGE)
+        if self._undelete_grace_ms:
+            after["marked_until_ms"] = self._clock.now_ms() - self._undelete_grace_ms
         while True:
             page = await self._page(after)
             for row in page:
@@ -68,7 +84,7 @@ class RemoteLogDeletions:
             if len(page) < self._page_size:
                 return
             last = page[-1]
-            after = {"after_topic_id": last["topic_id"], "after_partition": last["partition"]}
+            after |= {"after_topic_id": last["topic_id"], "after_partition": last["partition"]}
 
     async def _page(self, after: dict[str, Any]) -> list[Columns]:
         values = after | {"page_size": self._page_size}

@@ -24,10 +24,14 @@ from aquifer_metadata.adapters.postgres.database import Database
 from aquifer_metadata.adapters.postgres.remote_log_deletions import RemoteLogDeletions
 from aquifer_metadata.adapters.postgres.remote_log_forgetting import RemoteLogForgetting
 from aquifer_metadata.adapters.postgres.remote_log_lookups import RemoteLogLookups
+from aquifer_metadata.adapters.postgres.remote_log_past import RemoteLogPast
+from aquifer_metadata.adapters.postgres.remote_log_pruning import RemoteLogPruning
 from aquifer_metadata.adapters.postgres.remote_log_reads import RemoteLogReads
 from aquifer_metadata.adapters.postgres.remote_log_retention import RemoteLogRetention
 from aquifer_metadata.adapters.postgres.remote_log_watch import RemoteLogWatch
 from aquifer_metadata.adapters.postgres.remote_log_writes import RemoteLogWrites
+
+_DAY_MS = 24 * 3600 * 1000
 
 
 class PostgresRemoteLogMetadataManager(RemoteLogMetadataManager):
@@ -46,6 +50,9 @@ class PostgresRemoteLogMetadataManager(RemoteLogMetadataManager):
         page_size: int = 500,
         watch_poll_s: float = 1.0,
         forget_batch: int = 1000,
+        history_ms: int = 90 * _DAY_MS,
+        prune_batch: int = 1000,
+        undelete_grace_ms: int = 0,
     ) -> None:
         """Prepares the manager.
 
@@ -57,15 +64,22 @@ class PostgresRemoteLogMetadataManager(RemoteLogMetadataManager):
             page_size: segments read at once.
             watch_poll_s: how often watches look for changes nobody notified them of.
             forget_batch: segments forgotten in one transaction.
+            history_ms: age at which changes may leave the history.
+            prune_batch: changes looked at in one transaction for that.
+            undelete_grace_ms: how long a partition stays marked before anybody is told to delete it.
         """
         self._database = database
         self._lookups = RemoteLogLookups(database)
         self._reads = RemoteLogReads(database, page_size=page_size)
         self._retention = RemoteLogRetention(database)
         self._writes = RemoteLogWrites(database, signal, clock, trace_id)
-        self._deletions = RemoteLogDeletions(database, page_size=page_size)
+        self._deletions = RemoteLogDeletions(
+            database, clock, page_size=page_size, undelete_grace_ms=undelete_grace_ms
+        )
         self._watch = RemoteLogWatch(database, signal, poll_s=watch_poll_s, page_size=page_size)
         self.forgetting = RemoteLogForgetting(database, clock, batch_size=forget_batch)
+        self.pruning = RemoteLogPruning(database, clock, kept_ms=history_ms, batch_size=prune_batch)
+        self.past = RemoteLogPast(database)
 
     async def configure(self, configs: Mapping[str, str]) -> None:
         """Needs no properties: the database is given."""

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 
+from aquifer_core.errors import OffsetOutOfRangeError
 from aquifer_core.ids import TopicIdPartition
 from aquifer_core.ports import PartitionChange
 from aquifer_core.state import RemotePartitionDeleteState
@@ -23,7 +24,7 @@ from aquifer_metadata.adapters.postgres.remote_log_rows import (
 _FORGOTTEN = int(RemotePartitionDeleteState.DELETE_PARTITION_FINISHED)
 
 _CURRENT_VERSION = text("""
-SELECT version FROM remote_log_partition WHERE topic_id = :topic_id AND partition = :partition
+SELECT version, history_from_version FROM remote_log_partition WHERE topic_id = :topic_id AND partition = :partition
 """)
 
 _PRESENT_SEGMENTS = text(f"""
@@ -36,9 +37,10 @@ ORDER BY s.version LIMIT :page_size
 """)
 
 _PRESENT_STATE = text(f"""
-(SELECT version, delete_state, NULL::bigint AS earliest_log_offset FROM remote_log_segment_event
- WHERE topic_id = :topic_id AND partition = :partition AND version <= :until AND delete_state IS NOT NULL
- ORDER BY version DESC LIMIT 1)
+(SELECT e.version, e.delete_state, NULL::bigint AS earliest_log_offset FROM remote_log_segment_event e
+ JOIN remote_log_partition p ON p.topic_id = e.topic_id AND p.partition = e.partition AND p.delete_state = e.delete_state
+ WHERE e.topic_id = :topic_id AND e.partition = :partition AND e.version <= :until
+ ORDER BY e.version DESC LIMIT 1)
 UNION ALL
 (SELECT e.version, NULL, e.earliest_log_offset FROM remote_log_segment_event e
  JOIN remote_log_partition p ON p.topic_id = e.topic_id AND p.partition = e.partition
@@ -76,8 +78,13 @@ class RemoteLogWatch:
         """See `RemoteLogMetadataManager.watch_partition`."""
         version = from_version
         with self._signal.subscribe(partition_signal(tip)) as subscription:
+            until, history_from = await self._versions(tip)
+            if 0 < version < history_from:
+                raise OffsetOutOfRangeError(
+                    f"changes of {tip} up to version {history_from} have left the history, watch from 0",
+                    metadata={"offset": str(version)},
+                )
             if version == 0:
-                until = await self._current_version(tip)
                 async for change in self._present(tip, until):
                     yield change
                 version = until
@@ -111,9 +118,10 @@ class RemoteLogWatch:
         for change in waiting:
             yield change
 
-    async def _current_version(self, tip: TopicIdPartition) -> int:
+    async def _versions(self, tip: TopicIdPartition) -> tuple[int, int]:
+        """The version now, and the one up to which changes may have been pruned."""
         rows = await self._rows(_CURRENT_VERSION, tip)
-        return rows[0]["version"] if rows else 0
+        return (rows[0]["version"], rows[0]["history_from_version"] or 0) if rows else (0, 0)
 
     async def _rows(
         self, statement: Any, tip: TopicIdPartition, **parameters: Any

@@ -34,6 +34,8 @@ remote_log_partition = Table(
     Column("version", BigInteger, nullable=False),
     Column("delete_event_timestamp_ms", BigInteger),
     Column("delete_broker_id", Integer),
+    Column("history_from_version", BigInteger),
+    Column("history_from_ms", BigInteger),
     # Nearly always empty, whatever the number of partitions and of those that were deleted.
     Index(
         "remote_log_partition_deleting",
