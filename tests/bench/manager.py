@@ -1,0 +1,83 @@
+"""The manager's part of the work: cold reads over hot ones, the first byte, offsets by time, backlogs, and doing nothing."""
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from aquifer_standalone.stack import Stack, StackSettings
+from bench.manager_backlog import measure_backlog
+from bench.manager_cold import measure_cold
+from bench.manager_idle import measure_idle
+from bench.manager_latency import measure_hot_beside_cold, measure_latencies
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How much is measured.
+
+    Attributes:
+        partitions: of the topics that one consumer reads hot and cold.
+        topic_bytes: of each of these topics.
+        rounds: how often hot and cold, or with and without, take turns.
+        produce_s: for how long latency is taken in a round.
+        backlog_segments: rolled before tiering is enabled.
+        idle_partitions: announced to a manager that then has nothing to do.
+        idle_s: for how long it is watched.
+    """
+
+    partitions: tuple[int, ...] = (1, 8, 64)
+    topic_bytes: int = 384 * MIB
+    rounds: int = 3
+    produce_s: float = 4.0
+    backlog_segments: int = 1000
+    backlog_segment_bytes: int = MIB
+    idle_partitions: int = 10_000
+    idle_s: float = 40.0
+
+
+TINY = Sizes(
+    partitions=(1, 8),
+    topic_bytes=64 * MIB,
+    rounds=1,
+    produce_s=1.0,
+    backlog_segments=20,
+    idle_partitions=200,
+    idle_s=3.0,
+)
+"""Tries out whether everything works; the figures mean nothing."""
+
+
+async def measure(sizes: Sizes = Sizes()) -> Mapping[str, float]:
+    """Everything on suites of one broker."""
+    figures: dict[str, float] = {}
+    async with _suite(AQUIFER_MANAGER_TASK_INTERVAL_MS="500") as suite:
+        for partitions in sizes.partitions:
+            figures |= await measure_cold(
+                suite, partitions, total_bytes=sizes.topic_bytes, rounds=sizes.rounds
+            )
+        topic = f"cold-{sizes.partitions[0]}"
+        figures |= await measure_latencies(suite, topic)
+        figures |= await measure_hot_beside_cold(
+            suite, topic, seconds=sizes.produce_s, rounds=sizes.rounds
+        )
+    async with _suite() as suite:
+        figures |= await measure_backlog(
+            suite, segments=sizes.backlog_segments, segment_bytes=sizes.backlog_segment_bytes
+        )
+        figures |= await measure_idle(suite, partitions=sizes.idle_partitions, seconds=sizes.idle_s)
+    return figures
+
+
+@asynccontextmanager
+async def _suite(**manager: str) -> AsyncIterator[Stack]:
+    folder = Path(tempfile.mkdtemp(prefix="aquifer-bench-"))
+    try:
+        async with Stack(StackSettings(data_dir=folder, brokers=1, manager=manager)) as suite:
+            yield suite
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
