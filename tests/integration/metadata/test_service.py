@@ -1,65 +1,15 @@
 """The metadata service as a process: migrates, serves, traces down to SQL, drains, and dies without consequences."""
 
 import asyncio
-import os
 import signal
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 import builders
 import pytest
-from aquifer_client import GrpcRemoteLogMetadataManager
 from aquifer_metadata.adapters.postgres.database import Database, DatabaseOptions
 from aquifer_metadata.adapters.postgres.schema import check_schema
-from aquifer_rpc.health_check import check
-from aquifer_standalone.ports import hold_port
 from contract.remote_log_metadata.steps import brought_to, found, listed
+from fixtures.metadata_process import process, running
 from fixtures.otlp import OtlpCollector, SpanNode
-from fixtures.polling import eventually
-
-
-@dataclass(frozen=True, slots=True)
-class Service:
-    """A running process and a client of it."""
-
-    process: asyncio.subprocess.Process
-    client: GrpcRemoteLogMetadataManager
-
-
-async def process(*arguments: str, **settings: str) -> asyncio.subprocess.Process:
-    """Starts the command; settings are variables without their prefix."""
-    environment = {f"AQUIFER_METADATA_{name}": value for name, value in settings.items()}
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "aquifer_metadata",
-        *arguments,
-        env=dict(os.environ) | environment,
-        stderr=asyncio.subprocess.PIPE,
-    )
-
-
-@asynccontextmanager
-async def running(dsn: str, **settings: str) -> AsyncIterator[Service]:
-    with hold_port() as port:
-        address = f"127.0.0.1:{port.number}"
-    started = await process(DATABASE__DSN=dsn, GRPC__LISTEN=address, **settings)
-    client = GrpcRemoteLogMetadataManager()
-    await client.configure({"endpoints": address})
-
-    async def ready() -> bool:
-        return await check(address, deadline_s=1) is None
-
-    try:
-        await eventually(ready, timeout_s=30)
-        yield Service(started, client)
-    finally:
-        await client.close()
-        if started.returncode is None:
-            started.kill()
-        await started.communicate()
 
 
 async def test_migrate_brings_the_schema_up_to_date_and_ends(database_dsn: str) -> None:

@@ -1,6 +1,10 @@
-"""Whatever is done to a partition, memory and PostgreSQL give the same answers and the same refusals."""
+"""Whatever is done to a partition, memory and PostgreSQL give the same answers and the same refusals.
+
+Memory is the model. A write may die before any of its statements, as with a process that is killed there, and is then repeated.
+"""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import builders
@@ -28,10 +32,45 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from sqlalchemy import Engine, event
 
 LAST_OFFSET = 24
 EPOCHS = (0, 1, 2)
 LINEAGE = {0: 0, 1: 8, 2: 16}
+DEATHS = st.sampled_from([None, None, 0, 1, 2, 3, 4, 5])
+"""Statements that a write still gets to before it dies; None: it lives. No write has more than six."""
+
+
+class DiedError(Exception):
+    """Where a process would have been killed."""
+
+
+class Mortality:
+    """Kills what runs statements on an engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.deaths = 0
+        self._left: int | None = None
+        event.listen(engine, "before_cursor_execute", self._before)
+
+    def _before(self, *_: object) -> None:
+        if self._left is None:
+            return
+        if self._left == 0:
+            self._left = None
+            self.deaths += 1
+            raise DiedError
+        self._left -= 1
+
+    async def live(self, statements: int | None, action: Callable[[], Awaitable[Any]]) -> Any:
+        """Runs an action, again when it died."""
+        self._left = statements
+        try:
+            return await action()
+        except DiedError:
+            return await action()
+        finally:
+            self._left = None
 
 
 async def answer(manager: RemoteLogMetadataManager, method: str, *args: Any, **named: Any) -> Any:
@@ -66,6 +105,7 @@ class Agreement(RuleBasedStateMachine):
 
     runner: asyncio.Runner
     sql: RemoteLogMetadataManager
+    mortality: Mortality
 
     @initialize()
     def begin(self) -> None:
@@ -73,23 +113,36 @@ class Agreement(RuleBasedStateMachine):
         self.known: list[RemoteLogSegmentMetadata] = []
         self.fake = InMemoryRemoteLogMetadataManager()
 
-    def agree(self, *questions: tuple[Any, ...], **named: Any) -> None:
+    def agree(self, *questions: tuple[Any, ...], dies: int | None = None, **named: Any) -> None:
         """Both give the same answer to each (method, arguments)."""
-        self.runner.run(self._agree(questions, named))
+        self.runner.run(self._agree(questions, dies, named))
 
-    async def _agree(self, questions: tuple[tuple[Any, ...], ...], named: Any) -> None:
+    async def _agree(
+        self, questions: tuple[tuple[Any, ...], ...], dies: int | None, named: Any
+    ) -> None:
         for question in questions:
             expected = await answer(self.fake, *question, **named)
-            assert await answer(self.sql, *question, **named) == expected, question
 
-    @rule(bounds=segments(), leader_epoch=st.sampled_from([None, None, 0, 1, 2]))
-    def add(self, bounds: tuple[int, int, dict[int, int], bool], leader_epoch: int | None) -> None:
+            async def ask(question: tuple[Any, ...] = question) -> Any:
+                return await answer(self.sql, *question, **named)
+
+            assert await self.mortality.live(dies, ask) == expected, question
+
+    @rule(bounds=segments(), leader_epoch=st.sampled_from([None, None, 0, 1, 2]), dies=DEATHS)
+    def add(
+        self,
+        bounds: tuple[int, int, dict[int, int], bool],
+        leader_epoch: int | None,
+        dies: int | None,
+    ) -> None:
         start, end, epochs, empty = bounds
         metadata = builders.remote_segment(
             self.partition, start, end, epochs, txn_index_empty=empty
         )
         self.known.append(metadata)
-        self.agree(("add_remote_log_segment_metadata", metadata), leader_epoch=leader_epoch)
+        self.agree(
+            ("add_remote_log_segment_metadata", metadata), dies=dies, leader_epoch=leader_epoch
+        )
 
     @precondition(lambda self: self.known)
     @rule(data=st.data())
@@ -105,6 +158,7 @@ class Agreement(RuleBasedStateMachine):
         ),
         custom_metadata=st.sampled_from([None, b"", b"x"]),
         leader_epoch=st.sampled_from([None, None, None, 1, 2]),
+        dies=DEATHS,
     )
     def update(
         self,
@@ -112,6 +166,7 @@ class Agreement(RuleBasedStateMachine):
         state: RemoteLogSegmentState,
         custom_metadata: bytes | None,
         leader_epoch: int | None,
+        dies: int | None,
     ) -> None:
         metadata = data.draw(st.sampled_from(self.known))
         change = RemoteLogSegmentMetadataUpdate(
@@ -121,19 +176,22 @@ class Agreement(RuleBasedStateMachine):
             broker_id=1,
             custom_metadata=custom_metadata,
         )
-        self.agree(("update_remote_log_segment_metadata", change), leader_epoch=leader_epoch)
+        self.agree(
+            ("update_remote_log_segment_metadata", change), dies=dies, leader_epoch=leader_epoch
+        )
 
     @precondition(lambda self: len(self.known) > 8)
-    @rule(state=st.sampled_from(RemotePartitionDeleteState))
-    def move_deletion(self, state: RemotePartitionDeleteState) -> None:
+    @rule(state=st.sampled_from(RemotePartitionDeleteState), dies=DEATHS)
+    def move_deletion(self, state: RemotePartitionDeleteState, dies: int | None) -> None:
         step = RemotePartitionDeleteMetadata(
             topic_id_partition=self.partition, state=state, event_timestamp_ms=1, broker_id=1
         )
-        self.agree(("put_remote_partition_delete_metadata", step))
+        self.agree(("put_remote_partition_delete_metadata", step), dies=dies)
 
-    @rule(offset=st.integers(0, 30), leader_epoch=st.sampled_from(EPOCHS))
-    def move_earliest(self, offset: int, leader_epoch: int) -> None:
-        self.agree(("update_earliest_log_offset", self.partition, offset, leader_epoch))
+    @rule(offset=st.integers(0, 30), leader_epoch=st.sampled_from(EPOCHS), dies=DEATHS)
+    def move_earliest(self, offset: int, leader_epoch: int, dies: int | None) -> None:
+        question = "update_earliest_log_offset", self.partition, offset, leader_epoch
+        self.agree(question, dies=dies)
 
     @rule(leader_epoch=st.sampled_from(EPOCHS), offset=st.integers(0, LAST_OFFSET + 1))
     def ask(self, leader_epoch: int, offset: int) -> None:
@@ -171,6 +229,7 @@ def test_memory_and_postgresql_agree(metadata_dsn: str) -> None:
     with asyncio.Runner() as runner:
         database = runner.run(_connected(metadata_dsn))
         Agreement.runner = runner
+        Agreement.mortality = Mortality(database.engine.sync_engine)
         Agreement.sql = PostgresRemoteLogMetadataManager(
             database,
             ChangeSignal(database),
@@ -189,6 +248,7 @@ def test_memory_and_postgresql_agree(metadata_dsn: str) -> None:
                     suppress_health_check=list(HealthCheck),
                 ),
             )
+            assert Agreement.mortality.deaths > 0
         finally:
             runner.run(database.engine.dispose())
 
