@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -188,6 +189,21 @@ async def test_new_partitions_do_not_wait_for_one_that_the_store_keeps_waiting(
     assert (await others.log.append(client_batch(2), leader_epoch=0)).first_offset == 0
     tiered.storage.failures.clear()
     assert (await hosted_in(tiered, 1)).log.log_end_offset == 20
+
+
+async def test_every_partition_of_a_new_topic_is_hosted(tiered: TieredBroker) -> None:
+    """Also those that are confirmed while others of the topic are still being made."""
+    topic = tiered_topic("events")
+    (first,) = topic.partitions
+    numbers = range(30)
+
+    tiered.update(replace(topic, partitions=tuple(replace(first, partition=n) for n in numbers)))
+
+    await eventually(
+        lambda: all(tiered.partitions.get("events", number) for number in numbers),
+        timeout_s=WAIT_S,
+    )
+    assert not tiered.partitions.awaited.logs()
 
 
 async def test_an_intact_log_is_served_while_metadata_is_away(

@@ -203,11 +203,14 @@ class HostedPartitions:
             self._deleted.pop(0)
         while self._dirty:
             name = next(iter(self._dirty))
-            topic_now = self._view.topic(name)
-            if topic_now is not None:
-                await self._apply_topic(topic_now)
-            if self._view.topic(name) is topic_now:
-                del self._dirty[name]
+            # First: what changes while the topic is applied has to be applied after it.
+            del self._dirty[name]
+            try:
+                if (topic_now := self._view.topic(name)) is not None:
+                    await self._apply_topic(topic_now)
+            except BaseException:
+                self._dirty[name] = None
+                raise
         self._settled.set()
 
     async def _apply_topic(self, topic: TopicInfo) -> None:
