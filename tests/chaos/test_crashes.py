@@ -10,7 +10,8 @@ from fixtures.steady_traffic import SteadyTraffic
 from fixtures.suite import CHAOS_GROUP, RunningSuite
 from fixtures.tiered_topic import MakeTopic
 
-pytestmark = pytest.mark.xdist_group(CHAOS_GROUP)
+# What the store wrote late is waited for at the end.
+pytestmark = [pytest.mark.xdist_group(CHAOS_GROUP), pytest.mark.timeout(420)]
 
 PROCESSES = ("broker-1", "storage", "manager", "metadata", "postgres", "s3")
 VICTIMS = (*((process,) for process in PROCESSES), PROCESSES)

@@ -28,6 +28,17 @@ OPTIONS = StorageOptions(
 )
 
 
+class CountingSource(builders.BytesLogSource):
+    """Counts the bytes that were taken from it."""
+
+    taken_bytes = 0
+
+    async def chunks(self) -> AsyncIterator[bytes | memoryview]:
+        async for piece in super().chunks():
+            object.__setattr__(self, "taken_bytes", self.taken_bytes + len(piece))
+            yield piece
+
+
 @pytest.fixture
 async def files(tmp_path: Path) -> FilesystemObjectStore:
     store = FilesystemObjectStore(tmp_path)
@@ -279,6 +290,34 @@ async def test_many_copies_at_once_stay_inside_the_budget(
     assert OPTIONS.part_size_bytes < most_bytes <= OPTIONS.upload_budget_bytes
     assert storage.writer.budget.used_bytes == 0
     assert objects.count("create", ".manifest") == 64
+
+
+async def test_who_waits_for_the_budget_has_received_nothing(
+    storage: RemoteStorage, objects: HookedObjectStore
+) -> None:
+    """T45: of many copies at once, those that wait hold no bytes of their logs."""
+    reached, go = asyncio.Event(), asyncio.Event()
+
+    async def hold(operation: str, key: str) -> None:
+        if operation == "put_part":
+            reached.set()
+            await go.wait()
+
+    objects.before = hold
+    log = builders.log_bytes(60_000, start_offset=100)
+    sources = [CountingSource(data=log, piece_bytes=1_000) for _ in range(32)]
+    segments = [builders.segment(log).with_data(log_segment=source) for source in sources]
+    async with asyncio.TaskGroup() as group:
+        for segment in segments:
+            group.create_task(copied(storage, segment))
+        async with asyncio.timeout(60):
+            await reached.wait()
+        for _ in range(200):
+            await asyncio.sleep(0)
+        begun = [source.taken_bytes for source in sources if source.taken_bytes]
+        assert 0 < len(begun) <= OPTIONS.upload_budget_bytes // OPTIONS.part_size_bytes
+        go.set()
+    assert [source.taken_bytes for source in sources] == [len(log)] * 32
 
 
 async def test_large_segments_need_few_requests(tmp_path: Path) -> None:

@@ -1,24 +1,32 @@
 """Whatever stands in the store, readers answer with an error of ours or with the right bytes."""
 
 import asyncio
+import hashlib
+import itertools
 import json
 import tempfile
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import builders
 import pytest
 from aquifer_core.errors import AquiferError, CorruptSegmentError
-from aquifer_core.formats.remote_log_index import RemoteLogIndex
-from aquifer_core.segment import IndexType, VerifyFinding
+from aquifer_core.formats.remote_data_id import RemoteDataId
+from aquifer_core.formats.remote_log_index import RemoteLogIndex, RemoteLogIndexEntry
+from aquifer_core.ids import KafkaUuid
+from aquifer_core.segment import IndexType, RemoteLogSegmentMetadata, VerifyFinding
 from aquifer_storage.adapters.filesystem import FilesystemObjectStore
+from aquifer_storage.domain.custom_metadata import RemoteLogIndexLocation
 from aquifer_storage.domain.envelope import Envelope, WrappedKey
 from aquifer_storage.domain.index_bundle import build_bundle
 from aquifer_storage.domain.manifest import (
     FORMAT_VERSION,
+    BundlePart,
     Manifest,
+    PartLocation,
     StoredLog,
     decode_manifest,
     encode_manifest,
@@ -60,6 +68,28 @@ JSON = st.recursive(
 )
 
 
+ODD_NUMBERS = st.sampled_from([-1, 0, 1, 2_000, 9_001, (1 << 31) - 1, 1 << 31, (1 << 63) - 1])
+INT32, INT64 = st.integers(-(1 << 31), (1 << 31) - 1), st.integers(-(1 << 63), (1 << 63) - 1)
+LOCATIONS = st.integers(0, 3_000) | st.just((1 << 31) - 1)
+ENTRIES = st.fixed_dictionaries(
+    {},
+    optional={
+        "first_offset": st.integers(90, 400) | INT64,
+        "last_offset": st.integers(90, 400) | INT64,
+        "first_timestamp_ms": INT64,
+        "last_timestamp_ms": INT64,
+        "data_length_bytes": st.integers(0, 10_000) | INT32,
+        "position": st.integers(0, 10_000) | INT64,
+        "stored_length_bytes": st.integers(0, 10_000) | INT32,
+        "crc32c": st.integers(0, (1 << 32) - 1),
+        "is_compressed": st.booleans(),
+        "is_encrypted": st.booleans(),
+        "segment_id": st.just(KafkaUuid(b"x" * 16)),
+    },
+)
+"""What is different in an entry of the chunk table."""
+
+
 @given(data=st.binary(max_size=50) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_an_arbitrary_manifest_is_refused(data: bytes) -> None:
     with pytest.raises(AquiferError):
@@ -88,6 +118,45 @@ def test_a_manifest_with_one_other_value_is_refused_or_understood(
         return
     assert decoded is not None
     assert decode_manifest(encode_manifest(decoded), "key") == decoded
+
+
+@given(choices=st.data(), value=JSON)
+@settings(max_examples=60, deadline=None)
+def test_a_segment_whose_manifest_says_something_else_is_read_right_or_not_at_all(
+    choices: st.DataObject, value: Any
+) -> None:
+    """Well-formed, but contradicting what is stored: positions, sizes, checksums, offsets, epochs."""
+
+    async def check(rsm: RemoteStorage, root: Path) -> None:
+        change_manifest(root, choices, value)
+        await look_at_everything(rsm)
+
+    with_stored_segment(check)
+
+
+@given(entries=st.lists(ENTRIES, max_size=4), kept=st.integers(0, 5))
+@settings(max_examples=60, deadline=None)
+def test_a_chunk_table_that_says_something_else_is_believed_of_no_chunk(
+    entries: list[dict[str, Any]], kept: int
+) -> None:
+    """Every checksum of the bundle holds, and some of its entries are wrong."""
+
+    async def check(rsm: RemoteStorage, root: Path) -> None:
+        replace_table(root, entries, kept)
+        await look_at_everything(rsm)
+
+    with_stored_segment(check)
+
+
+@given(custom=st.builds(RemoteLogIndexLocation, position=LOCATIONS, size_bytes=LOCATIONS))
+@settings(max_examples=30, deadline=None)
+def test_custom_metadata_that_points_elsewhere_does_no_harm(custom: RemoteLogIndexLocation) -> None:
+    metadata = replace(SEGMENT.metadata, custom_metadata=custom.encode())
+
+    async def check(rsm: RemoteStorage, root: Path) -> None:
+        await look_at_everything(rsm, metadata)
+
+    with_stored_segment(check)
 
 
 def test_a_manifest_of_a_newer_version_is_told_apart_from_a_damaged_one() -> None:
@@ -167,6 +236,66 @@ def test_damage_is_never_served_and_always_found(
             assert findings
 
     with_stored_segment(check)
+
+
+def change_manifest(root: Path, choices: st.DataObject, value: Any) -> None:
+    """Change one value in a manifest that has no checksum then."""
+    (path,) = root.rglob("*.manifest")
+    document = json.loads(path.read_bytes())
+    del document["checksum"]
+    place = document
+    while isinstance(place[name := choices.draw(st.sampled_from(sorted(place)))], dict):
+        place = place[name]
+    place[name] = choices.draw(st.just(value) | ODD_NUMBERS)
+    path.write_text(json.dumps(document))
+
+
+def changed(entry: RemoteLogIndexEntry, change: dict[str, Any]) -> RemoteLogIndexEntry:
+    """An entry with other values, in its remote data identifier too."""
+    names = {each.name for each in fields(RemoteDataId)}
+    data_id = replace(entry.data_id, **{name: change[name] for name in change.keys() & names})
+    others = {name: change[name] for name in change.keys() - names}
+    return replace(entry, data_id=data_id, **others)
+
+
+def replace_table(root: Path, changes: list[dict[str, Any]], kept: int) -> None:
+    """Change entries of the chunk table, from the first on, and keep only some; the manifest vouches for the result."""
+    (path,), (indexes,) = root.rglob("*.manifest"), root.rglob("*.indexes")
+    manifest = decode_manifest(path.read_bytes(), "key")
+    assert manifest is not None
+    bundle, parts, data = indexes.read_bytes(), {}, b""
+    for part, location in manifest.parts.items():
+        content = bundle[location.position : location.position + location.size_bytes]
+        if part is BundlePart.REMOTE_LOG_INDEX:
+            entries = RemoteLogIndex.parse(content).entries
+            pairs = itertools.zip_longest(entries, changes[: len(entries)], fillvalue={})
+            content = b"".join(changed(*pair).encode() for pair in list(pairs)[:kept])
+        digest = hashlib.sha256(content).hexdigest()
+        parts[part] = PartLocation(position=len(data), size_bytes=len(content), sha256=digest)
+        data += content
+    indexes.write_bytes(data)
+    path.write_bytes(encode_manifest(replace(manifest, parts=parts)))
+
+
+async def look_at_everything(
+    rsm: RemoteStorage, metadata: RemoteLogSegmentMetadata = SEGMENT.metadata
+) -> None:
+    """Whatever is asked is answered with the right bytes, or with an error of ours."""
+    with suppress(AquiferError):
+        pieces = [bytes(piece) async for piece in rsm.fetch_log_segment(metadata, 0)]
+        assert b"".join(pieces) in SEGMENT.log
+    for offset in (100, SEGMENT.metadata.end_offset // 2 + 50, SEGMENT.metadata.end_offset):
+        with suppress(AquiferError):
+            pieces = [bytes(piece) async for piece in rsm.fetch_records(metadata, offset, 3_000)]
+            assert b"".join(pieces) in SEGMENT.log
+    for index_type in IndexType:
+        await look_at_index(rsm, index_type)
+    with suppress(AquiferError):
+        await rsm.describe_segment(metadata)
+    with suppress(AquiferError):
+        assert [step async for step in rsm.verify_segment(metadata)]
+    with suppress(AquiferError):
+        assert len([found async for found in rsm.list_stored_segments()]) <= 1
 
 
 async def look_at_index(rsm: RemoteStorage, index_type: IndexType) -> None:

@@ -4,7 +4,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, Self
 
-from aquifer_rpc.settings import Group, ServiceSettings
+from aquifer_rpc.settings import Group, GrpcServerSettings, ServiceSettings
 from pydantic import Field, PositiveFloat, PositiveInt, SecretStr, model_validator
 
 from aquifer_storage.domain.options import MIB
@@ -99,7 +99,7 @@ class CopySettings(Group):
     """Logs up to this go up with one request."""
     parallel_parts: int = Field(default=4, ge=1, le=64)
     """Parts of one copy in upload at once."""
-    budget_bytes: PositiveInt = 256 * MIB
+    budget_bytes: PositiveInt = 192 * MIB
     """Memory of all parts of all copies together."""
     timeout_s: PositiveFloat = 6 * 3600.0
     """Longest time of one copy, whatever deadline its caller has set."""
@@ -154,6 +154,8 @@ class StorageSettings(ServiceSettings):
 
     workers: int = Field(default=1, ge=1, le=64)
     """Processes that share the port and the disk cache. Memory budgets and connections are those of each."""
+    grpc: GrpcServerSettings = GrpcServerSettings(stream_window_bytes=2 * MIB)
+    """How the service listens. Copies that wait for the upload budget have a window's bytes each in memory."""
     backend: Backend = Backend.S3
     """Kind of store."""
     key_prefix: str = ""

@@ -283,8 +283,12 @@ def _write_at(path: Path, position: int, data: Buffer) -> None:
 
 def _read(path: Path, position: int, length_bytes: int | None) -> bytes:
     with path.open("rb") as file:
+        left_bytes = max(0, os.fstat(file.fileno()).st_size - position)
+        if not left_bytes:
+            return b""
         file.seek(position)
-        return file.read(-1 if length_bytes is None else length_bytes)
+        # Memory is taken for what is asked, not for what is there.
+        return file.read(left_bytes if length_bytes is None else min(length_bytes, left_bytes))
 
 
 def _digest(key: str) -> str:

@@ -71,13 +71,15 @@ class JsonFields:
             raise self._refused(name, "true or false")
         return value
 
-    def integer(self, name: str, *, minimum: int = -_MAX_INT64 - 1) -> int:
-        """A whole number of 64 bits."""
+    def integer(
+        self, name: str, *, minimum: int = -_MAX_INT64 - 1, maximum: int = _MAX_INT64
+    ) -> int:
+        """A whole number, of 64 bits at most."""
         value = self._field(name)
         if not isinstance(value, int) or isinstance(value, bool):
             raise self._refused(name, "a whole number")
-        if not minimum <= value <= _MAX_INT64:
-            raise self._refused(name, f"between {minimum} and {_MAX_INT64}")
+        if not minimum <= value <= maximum:
+            raise self._refused(name, f"between {minimum} and {maximum}")
         return value
 
     def sha256(self, name: str) -> str:

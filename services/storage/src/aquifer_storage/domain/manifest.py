@@ -21,6 +21,7 @@ FORMAT_VERSION: Final = 1
 LOG_PART: Final = "log"
 LARGEST_MARK_BYTES: Final = 512
 """What a failed copy puts in its manifest's place is smaller; manifests are larger."""
+_MAX_BUNDLE_BYTES: Final = (1 << 31) - 1
 _ABANDONED: Final = "abandoned"
 _CHECKSUM: Final = "checksum"
 
@@ -247,8 +248,8 @@ def _decode_parts(fields: JsonFields) -> dict[BundlePart, PartLocation]:
         location = fields.fields(name)
         if name in known:
             parts[BundlePart(name)] = PartLocation(
-                position=location.integer("position", minimum=0),
-                size_bytes=location.integer("size_bytes", minimum=0),
+                position=location.integer("position", minimum=0, maximum=_MAX_BUNDLE_BYTES),
+                size_bytes=location.integer("size_bytes", minimum=0, maximum=_MAX_BUNDLE_BYTES),
                 sha256=location.sha256("sha256"),
             )
     if BundlePart.REMOTE_LOG_INDEX not in parts:

@@ -79,7 +79,7 @@ class StorageOptions:
     part_size_bytes: int = 32 * MIB
     single_put_max_bytes: int = 64 * MIB
     parallel_parts: int = 4
-    upload_budget_bytes: int = 256 * MIB
+    upload_budget_bytes: int = 192 * MIB
     chunk_cache_bytes: int = 256 * MIB
     read_ahead_bytes: int = 32 * MIB
     read_size_bytes: int = 16 * MIB

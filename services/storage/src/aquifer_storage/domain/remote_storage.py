@@ -192,8 +192,9 @@ class RemoteStorage(RemoteStorageManager):
 
     async def list_stored_segments(self, prefix: str = "") -> AsyncIterator[StoredSegment]:
         """Segments found by listing the store, from manifests alone."""
-        async for stored in self._manifests.list(prefix):
-            yield stored.stored_segment()
+        async with aclosing(self._manifests.list(prefix)) as found:
+            async for stored in found:
+                yield stored.stored_segment()
 
     async def close(self) -> None:
         """Lets clean-ups end, stops reads and closes the store; idempotent."""

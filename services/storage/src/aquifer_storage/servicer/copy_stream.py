@@ -29,6 +29,7 @@ class CopyStream:
 
     def __init__(self, requests: AsyncIterator[pb.CopyLogSegmentDataRequest]) -> None:
         self._requests = requests
+        self._position = 0
         self.size_bytes = 0
 
     async def receive(self) -> tuple[RemoteLogSegmentMetadata, LogSegmentData]:
@@ -51,8 +52,10 @@ class CopyStream:
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Yield the log's bytes, then make sure that the copy was finished."""
-        async for data in self._data(pb.SEGMENT_PART_SEGMENT, self.size_bytes):
-            yield data
+        self._position = 0
+        while self._position < self.size_bytes:
+            # Not kept here: whoever waits for the next bytes has no use for these.
+            yield await self._data(pb.SEGMENT_PART_SEGMENT, self.size_bytes)
         last = await self._next()
         if last.WhichOneof("message") != "finish":
             raise InvalidRequestError(
@@ -60,15 +63,16 @@ class CopyStream:
             )
 
     async def _part(self, part: pb.SegmentPart.ValueType, size_bytes: int) -> bytes:
-        return b"".join([data async for data in self._data(part, size_bytes)])
+        self._position, found = 0, []
+        while self._position < size_bytes:
+            found.append(await self._data(part, size_bytes))
+        return b"".join(found)
 
-    async def _data(self, part: pb.SegmentPart.ValueType, size_bytes: int) -> AsyncIterator[bytes]:
-        position = 0
-        while position < size_bytes:
-            request = await self._next()
-            data = _checked_chunk(request, part, position, size_bytes)
-            position += len(data)
-            yield data
+    async def _data(self, part: pb.SegmentPart.ValueType, size_bytes: int) -> bytes:
+        """Return the next bytes of a part."""
+        data = _checked_chunk(await self._next(), part, self._position, size_bytes)
+        self._position += len(data)
+        return data
 
     async def _next(self) -> pb.CopyLogSegmentDataRequest:
         try:
