@@ -16,6 +16,7 @@ from aquifer_rpc.log_setup import configure_logging
 from aquifer_rpc.settings import LogLevel, LogSettings
 from bench.e2e import measure as measure_e2e
 from bench.manager import measure as measure_manager
+from bench.metadata import measure as measure_metadata
 from bench.storage import measure as measure_storage
 from rich.console import Console
 from rich.table import Table
@@ -25,9 +26,10 @@ Measure = Callable[[], Awaitable[Mapping[str, float]]]
 AREAS: dict[str, Measure] = {
     "e2e": measure_e2e,
     "storage": measure_storage,
+    "metadata": measure_metadata,
     "manager": measure_manager,
 }
-LONG = frozenset({"manager"})
+LONG = frozenset({"manager", "metadata"})
 """Only measured when named, so that the others are through within ten minutes."""
 OUTPUT = Path("build/bench.json")
 

@@ -70,10 +70,10 @@ listed AS (
   WHERE s.topic_id = %(topic_id)s AND s.partition = %(partition)s AND NOT EXISTS (
     SELECT FROM remote_log_partition p
     WHERE p.topic_id = %(topic_id)s AND p.partition = %(partition)s AND p.delete_state = {_FORGOTTEN})),
-placed AS (
+placed AS MATERIALIZED (
   SELECT l.*, array_position(q.lineage_epochs, l.inside_epochs[1]) AS place, cardinality(l.inside_epochs) AS epochs
   FROM listed l, q),
-judged AS (
+judged AS MATERIALIZED (
   SELECT l.segment_id, l.start_offset, l.end_offset, l.segment_size_bytes, l.state, l.event_timestamp_ms, l.age_mark_ms,
     l.last_epoch, l.touchable, l.touchable AND l.touches_lineage AND l.state = {_FINISHED} AS walked,
     l.end_offset < q.log_start_offset AND l.last_epoch <= q.lineage_epochs[1] AS below_log_start,
