@@ -8,6 +8,7 @@ from aquifer_standalone.kafka.cluster import KafkaCluster
 from aquifer_standalone.kafka.installation import NEWEST, VERSIONS, KafkaUnavailableError, install
 from fixtures.kafka_cluster import (
     KAFKA_GROUP,
+    GuestCluster,
     KafkaSuite,
     in_a_loop,
     kafka_stack_settings,
@@ -17,22 +18,6 @@ from fixtures.kafka_traffic import assert_same, consume, records_of
 from fixtures.supervised import running, skip_unless_ci
 
 pytestmark = [pytest.mark.xdist_group(KAFKA_GROUP), pytest.mark.timeout(300)]
-
-
-class GuestCluster(KafkaSuite):
-    """Another cluster on the services of a suite."""
-
-    def __init__(self, host: KafkaSuite, cluster: KafkaCluster) -> None:
-        self.stack = host.stack
-        self._cluster = cluster
-
-    @property
-    def cluster(self) -> KafkaCluster:
-        return self._cluster
-
-    @property
-    def bootstrap(self) -> str:
-        return self._cluster.bootstrap
 
 
 @pytest.mark.parametrize("version", [each for each in VERSIONS if each != NEWEST])

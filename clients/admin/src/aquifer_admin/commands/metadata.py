@@ -1,4 +1,4 @@
-"""`aquifer metadata`: what the metadata service knows, made anew from the store."""
+"""`aquifer metadata`: what the metadata service knows, made anew from the store or moved to and from Kafka's own topic."""
 
 from collections import Counter
 from typing import Annotated
@@ -6,13 +6,18 @@ from typing import Annotated
 import typer
 
 from aquifer_admin.command import command
+from aquifer_admin.commands import metadata_topic
 from aquifer_admin.connection import Role, Session
 from aquifer_admin.documents import Document
 from aquifer_admin.rebuild_plan import Action, PartitionKey, PlannedSegment
 from aquifer_admin.rebuilding import apply, plan, read_holdings
 from aquifer_admin.render import Column, Report, as_bytes, progress_by_count, stacked, table
 
-app = typer.Typer(help="Rebuild the metadata of remote segments.", no_args_is_help=True)
+app = typer.Typer(
+    help="Rebuild the metadata of remote segments, or move it from Kafka's own topic and back.",
+    no_args_is_help=True,
+)
+metadata_topic.add_to(app)
 
 _PARTITION = (
     Column(key="topic", header="TOPIC"),
@@ -30,11 +35,6 @@ _REFUSED = (
     Column(key="segment_id", header="SEGMENT ID"),
     Column(key="error", header="ERROR", wraps=True, bad=bool),
 )
-
-
-@app.callback()
-def _group() -> None:
-    """Keep `rebuild` a command of a group; typer takes a single command for the group itself."""
 
 
 @command(app, "rebuild")

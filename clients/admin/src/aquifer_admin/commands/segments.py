@@ -17,6 +17,7 @@ from aquifer_admin.cluster import partitions_of, read_segments_of_all
 from aquifer_admin.command import command
 from aquifer_admin.connection import Peer, Role, Session
 from aquifer_admin.documents import Document
+from aquifer_admin.moments import moment_ms
 from aquifer_admin.render import (
     Column,
     Report,
@@ -122,11 +123,17 @@ async def list_segments(
     session: Session,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
     partition: PartitionOption = None,
+    at_ms: Annotated[
+        int | None,
+        typer.Option(
+            "--at", metavar="TIME", parser=moment_ms, help="As they were then, from the history."
+        ),
+    ] = None,
 ) -> Report:
-    """List the remote segments of a topic, whatever their state."""
+    """List the remote segments of a topic, whatever their state; with --at as they were at a past time."""
     peer = session.peer(Role.METADATA)
     found = await locate_topic(session, topic)
-    listings = await read_segments_of_all(peer, partitions_of(found, partition))
+    listings = await read_segments_of_all(peer, partitions_of(found, partition), at_ms)
     rows = [documents.segment(each) for listing in listings for each in listing]
     document = {"topic": topic, "topic_id": found.topic_id, "segments": rows}
     return Report(document=document, body=table(f"Segments of {topic}", _SEGMENT, rows))

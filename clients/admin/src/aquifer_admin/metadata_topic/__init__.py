@@ -1,0 +1,1 @@
+"""Kafka's own `__remote_log_metadata` topic: its records, and moving between it and the metadata service."""

@@ -1,0 +1,187 @@
+"""Records of Kafka's metadata topic, what they come to, and what is to be written to make both sides agree."""
+
+from typing import Any
+
+import pytest
+from aquifer.common.v1 import partition_pb2, segment_pb2
+from aquifer_admin.metadata_topic.moving import (
+    DELETED,
+    DELETING,
+    FINISHED,
+    STARTED,
+    Action,
+    fold,
+    plan,
+    segment_key,
+)
+from aquifer_admin.metadata_topic.records import (
+    PartitionDelete,
+    Record,
+    Segment,
+    Update,
+    decode,
+    encode,
+)
+from aquifer_core.errors import CorruptRecordError
+from aquifer_core.ids import KafkaUuid
+from hypothesis import given
+from hypothesis import strategies as st
+
+TOPIC_ID = str(KafkaUuid(bytes(range(16))))
+INT64 = st.integers(-(2**63), 2**63 - 1)
+OFFSET = st.integers(0, 2**63 - 1)
+INT32 = st.integers(0, 2**31 - 1)
+UUID = st.binary(min_size=16, max_size=16).map(lambda raw: str(KafkaUuid(raw)))
+STATE = st.sampled_from([STARTED, FINISHED, DELETING, DELETED])
+
+
+def segment(
+    start_offset: int = 0, state: Any = STARTED, custom_metadata: bytes | None = None
+) -> Segment:
+    return Segment(
+        segment_id=segment_id(start_offset),
+        start_offset=start_offset,
+        end_offset=start_offset + 9,
+        broker_id=1,
+        segment_leader_epochs={0: start_offset},
+        segment_size_bytes=100,
+        state=state,
+        custom_metadata=custom_metadata,
+    )
+
+
+def segment_id(start_offset: int) -> segment_pb2.RemoteLogSegmentId:
+    where = partition_pb2.TopicIdPartition(topic="orders", topic_id=TOPIC_ID, partition=3)
+    made = str(KafkaUuid(start_offset.to_bytes(16, "big")))
+    return segment_pb2.RemoteLogSegmentId(topic_id_partition=where, id=made)
+
+
+def update(start_offset: int, state: Any, custom_metadata: bytes | None = None) -> Update:
+    return Update(
+        segment_id=segment_id(start_offset),
+        broker_id=2,
+        event_timestamp_ms=7,
+        custom_metadata=custom_metadata,
+        state=state,
+    )
+
+
+@st.composite
+def segment_ids(draw: st.DrawFn) -> segment_pb2.RemoteLogSegmentId:
+    where = partition_pb2.TopicIdPartition(
+        topic=draw(st.text(min_size=1, max_size=249)), topic_id=draw(UUID), partition=draw(INT32)
+    )
+    return segment_pb2.RemoteLogSegmentId(topic_id_partition=where, id=draw(UUID))
+
+
+@given(
+    st.builds(
+        Segment,
+        segment_id=segment_ids(),
+        start_offset=OFFSET,
+        end_offset=OFFSET,
+        broker_id=INT32,
+        max_timestamp_ms=INT64,
+        event_timestamp_ms=INT64,
+        segment_size_bytes=INT32,
+        state=STATE,
+        segment_leader_epochs=st.dictionaries(INT32, OFFSET, max_size=200),
+        custom_metadata=st.none() | st.binary(max_size=200),
+        txn_index_empty=st.booleans(),
+    )
+    | st.builds(
+        Update,
+        segment_id=segment_ids(),
+        broker_id=INT32,
+        event_timestamp_ms=INT64,
+        custom_metadata=st.none() | st.binary(max_size=200),
+        state=STATE,
+    )
+)
+def test_what_is_written_is_read_again(record: Segment | Update) -> None:
+    assert decode(encode(record)) == record
+
+
+def test_the_bytes_are_those_of_the_format() -> None:
+    """K-1.4: frame, kind and version, compact texts, fixed numbers, tagged fields at the end of each structure."""
+    written = encode(update(5, FINISHED, b"cm"))
+    assert written == (
+        bytes([1, 1, 0])
+        + bytes([7]) + b"orders" + bytes(range(16)) + bytes([0, 0, 0, 3]) + bytes([0])
+        + (5).to_bytes(16, "big") + bytes([0])
+        + bytes([0, 0, 0, 2]) + (7).to_bytes(8, "big")
+        + bytes([3]) + b"cm"
+        + bytes([1])
+        + bytes([0])
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"\x01", b"\x02\x00\x00", b"\x01\x09\x00", encode(segment())[:-3]]
+)
+def test_what_cannot_be_read_is_said(value: bytes) -> None:
+    with pytest.raises(CorruptRecordError):
+        decode(value)
+
+
+def test_records_come_to_the_last_state_of_each_segment() -> None:
+    records: list[Record] = [
+        segment(0),
+        segment(10),
+        update(0, FINISHED, b"kept"),
+        segment(20),
+        update(10, FINISHED, b"dropped"),
+        update(10, DELETING),
+        update(99, FINISHED),  # of a segment that was never begun
+        update(0, STARTED),  # a step back
+    ]
+    found = fold(records)
+    states = {each.start_offset: each.state for each in found.values()}
+    assert states == {0: FINISHED, 10: DELETING, 20: STARTED}
+    first = found[segment_key(segment_id(0))]
+    assert (first.custom_metadata, first.broker_id, first.event_timestamp_ms) == (b"kept", 2, 7)
+    assert not found[segment_key(segment_id(10))].HasField("custom_metadata")
+
+
+def test_a_deleted_partition_has_no_segments() -> None:
+    gone = PartitionDelete(topic_id=TOPIC_ID, partition=3, finished=True)
+    marked = PartitionDelete(topic_id=TOPIC_ID, partition=3, finished=False)
+    other = PartitionDelete(topic_id=TOPIC_ID, partition=4, finished=True)
+    for last, state in ((gone, DELETED), (marked, FINISHED), (other, FINISHED)):
+        [found] = fold([segment(), update(0, FINISHED), last]).values()
+        assert found.state == state
+
+
+@pytest.mark.parametrize(
+    ("wanted", "present", "action", "states"),
+    [
+        (STARTED, None, Action.ADD, (STARTED,)),
+        (FINISHED, None, Action.ADD, (STARTED, FINISHED)),
+        (DELETING, None, Action.ADD, (STARTED, DELETING)),
+        (FINISHED, STARTED, Action.ADVANCE, (FINISHED,)),
+        (DELETING, FINISHED, Action.ADVANCE, (DELETING,)),
+        (DELETED, STARTED, Action.REMOVE, (DELETING, DELETED)),
+        (DELETED, FINISHED, Action.REMOVE, (DELETING, DELETED)),
+        (DELETED, DELETING, Action.REMOVE, (DELETED,)),
+        (FINISHED, FINISHED, Action.KNOWN, ()),
+        (STARTED, FINISHED, Action.KNOWN, ()),
+        (FINISHED, DELETED, Action.KNOWN, ()),
+    ],
+)
+def test_only_what_the_other_side_lacks_is_written(
+    wanted: Any, present: Any, action: Action, states: tuple[Any, ...]
+) -> None:
+    key = segment_key(segment_id(0))
+    there = {} if present is None else {key: segment(0, present)}
+    planned = plan({key: segment(0, wanted, b"cm")}, there)
+    [move] = planned["orders", TOPIC_ID, 3]
+    assert (move.action, move.states) == (action, states)
+    written = list(move.records())
+    assert [each.state for each in written] == list(states)
+    if written and isinstance(written[0], Segment):
+        assert not written[0].HasField("custom_metadata")
+        assert all(each.custom_metadata == b"cm" for each in written[1:])
+
+
+def test_what_was_never_known_and_is_deleted_is_not_written() -> None:
+    assert plan({segment_key(segment_id(0)): segment(0, DELETED)}, {}) == {}
