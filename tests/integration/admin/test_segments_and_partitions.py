@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from aquifer_admin.render import as_time
 from fixtures.admin_suite import AdminSuite
 from fixtures.polling import eventually
 
@@ -44,6 +45,12 @@ async def test_segments_are_listed_described_and_have_a_history(admin_suite: Adm
         *("--topic-id", str(tip.topic_id)),
     )
     assert by_topic_id["events"] == events
+
+    before = as_time(events[0]["timestamp_ms"] - 1)
+    then = await admin.json("segments", "list", "orders", "--at", before)
+    assert first not in [row["segment_id"] for row in then["segments"]]
+    later = await admin.json("segments", "list", "orders", "--at", "2999-01-01")
+    assert later["segments"] == rows
 
     topic = (await admin.json("topics", "describe", "orders"))["topic"]
     assert topic["remote_segments"] == 3

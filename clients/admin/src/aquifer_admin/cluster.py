@@ -101,11 +101,34 @@ async def read_segments(
         return [segment async for page in pages for segment in page.segments]
 
 
+async def read_segments_at(
+    peer: Peer, partition: partition_pb2.TopicIdPartition, at_ms: int
+) -> list[segment_pb2.RemoteLogSegmentMetadata]:
+    """Every segment of a partition that was not gone at a past time, as it was then.
+
+    Raises:
+        OffsetOutOfRangeError: the history does not reach back that far.
+    """
+    stub = RemoteLogMetadataServiceStub(peer.channel)
+    request = facts_pb2.ListRemoteLogSegmentsAtRequest(
+        topic_id_partition=partition, timestamp_ms=at_ms
+    )
+    async with aclosing(peer.read(stub.ListRemoteLogSegmentsAt, request)) as pages:
+        return [segment async for page in pages for segment in page.segments]
+
+
 async def read_segments_of_all(
-    peer: Peer, partitions: Sequence[partition_pb2.TopicIdPartition]
+    peer: Peer,
+    partitions: Sequence[partition_pb2.TopicIdPartition],
+    at_ms: int | None = None,
 ) -> list[list[segment_pb2.RemoteLogSegmentMetadata]]:
-    """Segments of many partitions, in their order, a few partitions at a time."""
-    return await in_parallel(read_segments(peer, partition) for partition in partitions)
+    """Segments of many partitions, in their order, a few partitions at a time; now, or at a past time."""
+    return await in_parallel(
+        read_segments(peer, partition)
+        if at_ms is None
+        else read_segments_at(peer, partition, at_ms)
+        for partition in partitions
+    )
 
 
 async def in_parallel(calls: Iterable[Awaitable[T]]) -> list[T]:
