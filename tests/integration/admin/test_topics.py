@@ -1,13 +1,23 @@
 """`aquifer topics` against the metadata service on a real PostgreSQL."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from aquifer.metadata.v1 import cluster_metadata_service_pb2 as pb
 from aquifer_core.ids import KafkaUuid
+from aquifer_metadata.app import running_server
 from aquifer_rpc.calls import call_unary
 from aquifer_rpc.server import GrpcServer
 from fixtures.admin_command import AdminCommand
+from fixtures.metadata_service import metadata_settings
+
+
+@pytest.fixture
+async def metadata_server(metadata_dsn: str) -> AsyncIterator[GrpcServer]:
+    """A metadata service whose brokers keep their leases, though they send no heartbeats."""
+    async with running_server(metadata_settings(metadata_dsn, broker_lease_ms=3_600_000)) as server:
+        yield server
 
 
 @pytest.fixture
