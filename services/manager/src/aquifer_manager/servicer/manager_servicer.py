@@ -17,7 +17,6 @@ from aquifer_manager.domain.remote_log_manager import RemoteLogManager
 from aquifer_manager.domain.tasks import TaskType
 from aquifer_manager.servicer import messages
 from aquifer_manager.servicer.explanations import explanation_to_pb
-from aquifer_manager.servicer.explanations import explanation_to_pb
 
 __all__ = ["RemoteLogManagerServicer"]
 
@@ -189,18 +188,6 @@ class RemoteLogManagerServicer(pb_grpc.RemoteLogManagerServiceServicer):
         return pb.RunTaskResponse(
             actions=[messages.action_to_pb(action) for action in outcome.actions]
         )
-
-    async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
-        """See the contract."""
-        del context
-        explanations = await self._manager.explain(
-            messages.tip_of(request),
-            offset=request.offset if request.HasField("offset") else None,
-            segment_id=convert.uuid_from_pb(request.segment_id, "segment_id")
-            if request.HasField("segment_id")
-            else None,
-        )
-        return pb.ExplainResponse(explanations=[explanation_to_pb(each) for each in explanations])
 
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
         """See the contract."""
