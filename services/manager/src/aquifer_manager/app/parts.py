@@ -58,106 +58,23 @@ def manager_parts(
         clock: measures and waits.
         telemetry: spans and counters.
     """
-    registry = Registry(lease_ms=settings.lease_ms, clock=clock)
-    logs = LeaderLogs(registry, brokers, metadata)
-    deletion = SegmentDeletion(storage, metadata, failures, clock=clock, telemetry=telemetry)
-    uploads = UploadSlots(
-        per_broker=settings.copy_runs_per_broker,
-        stalled_after_s=settings.copy_stalled_after_ms / 1000,
-        clock=clock,
+    made = _Workshop(
+        settings, storage, metadata, brokers, failures, clock=clock, telemetry=telemetry
     )
-    copies = SegmentCopy(metadata, deletion, uploads=uploads, clock=clock, backoff=FETCH_BACKOFF)
-    copy_quota = ByteQuota(
-        settings.copy_max_bytes_per_second,
-        reason=ErrorReason.COPY_QUOTA,
-        clock=clock,
-        window_s=settings.quota_window_seconds,
-    )
-    copy = CopyTask(
-        registry,
-        logs,
-        copies,
-        copy_quota,
-        uploads=uploads,
-        clock=clock,
-        telemetry=telemetry,
-        segments_per_run=settings.copy_segments_per_run,
-    )
-    expiration = ExpirationTask(
-        registry,
-        logs,
-        metadata,
-        deletion,
-        copies,
-        clock=clock,
-        telemetry=telemetry,
-        overrides=RetentionOverrides(
-            minutes=settings.retention_minutes, size_bytes=settings.retention_bytes
-        ),
-        copy_abandoned_after_ms=settings.copy_abandoned_after_ms,
-    )
-    partition_deletion = PartitionDeletionTask(
-        metadata,
-        deletion,
-        clock=clock,
-        telemetry=telemetry,
-        copy_abandoned_after_ms=settings.copy_abandoned_after_ms,
-    )
-    runners = {
-        TaskType.COPY: copy.run,
-        TaskType.EXPIRATION: expiration.run,
-        TaskType.FOLLOWER: FollowerTask(registry, brokers, metadata).run,
-        TaskType.PARTITION_DELETION: partition_deletion.run,
-    }
-    lane = _lane(settings)
-    scheduler = Scheduler(
-        runners,
-        dict.fromkeys(runners, lane),
-        clock=clock,
-        stop_grace_s=settings.stop_grace_ms / 1000,
-        lent={TaskType.COPY: uploads.stalled},
-        on_asked=brokers.forget_answers,
-    )
-    uploads.watch(
-        on_free=lambda key: scheduler.due_now([key]),
-        on_stalled=lambda: scheduler.wake(TaskType.COPY),
-    )
-    expected = ExpectedDescribes(
-        registry,
-        scheduler.due_within,
-        clock=clock,
-        horizon_s=_LOOK_AHEAD_S,
-        copy_max_segments=settings.copy_segments_per_run + 1,
-    )
-    brokers.expect(expected.at)
+    expiration = made.expiration()
+    scheduler = made.scheduler(expiration)
     return ManagerParts(
-        registry=registry,
+        registry=made.registry,
         scheduler=scheduler,
         brokers=brokers,
         deletions=PartitionDeletions(metadata, scheduler.add, clock=clock),
         expiration=expiration,
-        scrub=ScrubTask(
-            storage,
-            metadata,
-            ScrubHealing(
-                registry,
-                logs,
-                storage,
-                metadata,
-                copies=copies,
-                deletion=deletion,
-                quota=copy_quota,
-                clock=clock,
-            ),
-            clock=clock,
-            telemetry=telemetry,
-            grace_ms=settings.scrub_grace_ms,
-        ),
-        observer=LogObserver(registry, brokers, clock=clock),
+        scrub=made.scrub(),
+        observer=LogObserver(made.registry, brokers, clock=clock),
         explainer=Explainer(
-            registry,
+            made.registry,
             scheduler,
-            logs,
+            made.logs,
             metadata,
             expiration,
             failures=failures,
@@ -166,6 +83,136 @@ def manager_parts(
         ),
         clock=clock,
     )
+
+
+class _Workshop:
+    """Makes the parts that share a registry, copies and deletions."""
+
+    def __init__(
+        self,
+        settings: ManagerSettings,
+        storage: RemoteStorageManager,
+        metadata: RemoteLogMetadataManager,
+        brokers: BatchedBrokers,
+        failures: DeletionFailures,
+        *,
+        clock: Clock,
+        telemetry: Telemetry,
+    ) -> None:
+        self._settings = settings
+        self._storage = storage
+        self._metadata = metadata
+        self._brokers = brokers
+        self._clock = clock
+        self._telemetry = telemetry
+        self.registry = Registry(lease_ms=settings.lease_ms, clock=clock)
+        self.logs = LeaderLogs(self.registry, brokers, metadata)
+        self._deletion = SegmentDeletion(
+            storage, metadata, failures, clock=clock, telemetry=telemetry
+        )
+        self._uploads = UploadSlots(
+            per_broker=settings.copy_runs_per_broker,
+            stalled_after_s=settings.copy_stalled_after_ms / 1000,
+            clock=clock,
+        )
+        self._copies = SegmentCopy(
+            metadata, self._deletion, uploads=self._uploads, clock=clock, backoff=FETCH_BACKOFF
+        )
+        self._copy_quota = ByteQuota(
+            settings.copy_max_bytes_per_second,
+            reason=ErrorReason.COPY_QUOTA,
+            clock=clock,
+            window_s=settings.quota_window_seconds,
+        )
+
+    def expiration(self) -> ExpirationTask:
+        """What deletes expired segments."""
+        settings = self._settings
+        return ExpirationTask(
+            self.registry,
+            self.logs,
+            self._metadata,
+            self._deletion,
+            self._copies,
+            clock=self._clock,
+            telemetry=self._telemetry,
+            overrides=RetentionOverrides(
+                minutes=settings.retention_minutes, size_bytes=settings.retention_bytes
+            ),
+            copy_abandoned_after_ms=settings.copy_abandoned_after_ms,
+        )
+
+    def scheduler(self, expiration: ExpirationTask) -> Scheduler:
+        """What runs all tasks; uploads that stand still lend their slots, and brokers are asked ahead for what is due."""
+        runners = {
+            TaskType.COPY: self._copy().run,
+            TaskType.EXPIRATION: expiration.run,
+            TaskType.FOLLOWER: FollowerTask(self.registry, self._brokers, self._metadata).run,
+            TaskType.PARTITION_DELETION: self._partition_deletion().run,
+        }
+        scheduler = Scheduler(
+            runners,
+            dict.fromkeys(runners, _lane(self._settings)),
+            clock=self._clock,
+            stop_grace_s=self._settings.stop_grace_ms / 1000,
+            lent={TaskType.COPY: self._uploads.stalled},
+            on_asked=self._brokers.forget_answers,
+        )
+        self._uploads.watch(
+            on_free=lambda key: scheduler.due_now([key]),
+            on_stalled=lambda: scheduler.wake(TaskType.COPY),
+        )
+        expected = ExpectedDescribes(
+            self.registry,
+            scheduler.due_within,
+            clock=self._clock,
+            horizon_s=_LOOK_AHEAD_S,
+            copy_max_segments=self._settings.copy_segments_per_run + 1,
+        )
+        self._brokers.expect(expected.at)
+        return scheduler
+
+    def scrub(self) -> ScrubTask:
+        """What compares metadata, listing and content, and heals."""
+        healing = ScrubHealing(
+            self.registry,
+            self.logs,
+            self._storage,
+            self._metadata,
+            copies=self._copies,
+            deletion=self._deletion,
+            quota=self._copy_quota,
+            clock=self._clock,
+        )
+        return ScrubTask(
+            self._storage,
+            self._metadata,
+            healing,
+            clock=self._clock,
+            telemetry=self._telemetry,
+            grace_ms=self._settings.scrub_grace_ms,
+        )
+
+    def _copy(self) -> CopyTask:
+        return CopyTask(
+            self.registry,
+            self.logs,
+            self._copies,
+            self._copy_quota,
+            uploads=self._uploads,
+            clock=self._clock,
+            telemetry=self._telemetry,
+            segments_per_run=self._settings.copy_segments_per_run,
+        )
+
+    def _partition_deletion(self) -> PartitionDeletionTask:
+        return PartitionDeletionTask(
+            self._metadata,
+            self._deletion,
+            clock=self._clock,
+            telemetry=self._telemetry,
+            copy_abandoned_after_ms=self._settings.copy_abandoned_after_ms,
+        )
 
 
 def _lane(settings: ManagerSettings) -> LaneSettings:
