@@ -2,12 +2,12 @@
 
 import asyncio
 import shutil
-import uuid
-from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from aquifer_core.ids import KafkaUuid
 
 from aquifer_standalone.kafka.installation import FILES, KafkaInstallation, KafkaUnavailableError
 from aquifer_standalone.kafka.properties import read_properties, write_properties
@@ -191,5 +191,5 @@ def name_of(broker_id: int) -> str:
 def _kept_cluster_id(file: Path) -> str:
     """The id of the cluster, made once."""
     if not file.exists():
-        file.write_text(urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
+        file.write_text(str(KafkaUuid.random()))
     return file.read_text()
