@@ -31,6 +31,10 @@ clean: ## Remove what builds and tests leave behind
 	rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
+java: ## Build the plugin for Apache Kafka (needs a JDK 17 and Maven)
+	@if command -v mvn > /dev/null && command -v javac > /dev/null; then mvn -q -B -f clients/kafka-plugin/pom.xml package -DskipTests; \
+	else echo 'The plugin for Apache Kafka is left out: it needs a JDK 17 and Maven (mvn)'; fi
+
 ##@ Check
 fmt: setup ## Format the code
 	$(BIN)/ruff format $(SOURCES)
@@ -79,4 +83,4 @@ down: setup ## Stop what `make up` started
 status: setup ## Say what `make up` runs and where clients connect
 	$(RUN) $(BIN)/aquifer-standalone status --data $(DATA)
 
-.PHONY: help setup lock clean fmt lint types imports protos protos-check docs docs-check check test test-unit test-e2e test-chaos bench demo demo-kafka up down status
+.PHONY: help setup lock clean java fmt lint types imports protos protos-check docs docs-check check test test-unit test-e2e test-chaos bench demo demo-kafka up down status

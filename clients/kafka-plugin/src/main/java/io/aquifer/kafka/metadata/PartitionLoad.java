@@ -91,7 +91,7 @@ final class PartitionLoad {
             RpcException failure = RpcException.of(error);
             target.failed(failure);
             failures++;
-            LOG.info("Loading {} from {} failed and is tried again: {}", partition, target, failure.getMessage());
+            LOG.debug("Loading {} from {} failed and is tried again: {}", partition, target, failure.getMessage());
             connections.later(PartitionLoad.this::start, connections.backoffMs(failures));
         }
 

@@ -16,6 +16,7 @@ import java.util.concurrent.TimeUnit;
 final class WatchConnections {
     private static final long FIRST_BACKOFF_MS = 100;
 
+    private final OutageLog outages = new OutageLog();
     private final Endpoints endpoints;
     private final ScheduledExecutorService scheduler;
     private final long lifetimeNanos;
@@ -35,15 +36,17 @@ final class WatchConnections {
      *
      * @param stub for one stream; it has the deadline.
      */
-    record Target(Endpoints endpoints, Endpoint endpoint, RemoteLogMetadataServiceStub stub) {
+    record Target(Endpoints endpoints, Endpoint endpoint, RemoteLogMetadataServiceStub stub, OutageLog outages) {
         void failed(RpcException failure) {
             if (failure.isEndpointDown()) {
                 endpoints.markDown(endpoint);
+                outages.failed(endpoint.toString(), failure.getMessage());
             }
         }
 
         void answered() {
             endpoints.markUp(endpoint);
+            outages.answered(endpoint.toString());
         }
 
         @Override
@@ -67,7 +70,7 @@ final class WatchConnections {
         endpoint.reconnect();
         RemoteLogMetadataServiceStub stub = RemoteLogMetadataServiceGrpc.newStub(endpoint.channel())
                 .withDeadlineAfter(nanos, TimeUnit.NANOSECONDS);
-        return new Target(endpoints, endpoint, stub);
+        return new Target(endpoints, endpoint, stub, outages);
     }
 
     /** Runs something after a while, unless the manager is closed by then. */

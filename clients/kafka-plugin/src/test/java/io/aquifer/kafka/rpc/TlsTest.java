@@ -18,6 +18,7 @@ import java.util.Map;
 import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.server.log.remote.storage.RemoteStorageException;
 import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -25,17 +26,21 @@ import org.junit.jupiter.api.io.TempDir;
 /** TLS, and mTLS: the service below asks for a certificate of the broker. */
 class TlsTest {
     @TempDir
-    Path folder;
+    static Path folder;
 
-    private SelfSigned server;
-    private SelfSigned broker;
+    private static SelfSigned server;
+    private static SelfSigned broker;
     private ScriptedStorage service;
     private BuiltSegment segment;
 
-    @BeforeEach
-    void start() throws Exception {
+    @BeforeAll
+    static void makeKeys() throws Exception {
         server = SelfSigned.make(folder, "server");
         broker = SelfSigned.make(folder, "broker");
+    }
+
+    @BeforeEach
+    void start() throws Exception {
         SslContext context = GrpcSslContexts.forServer(server.certificate().toFile(), server.key().toFile())
                 .trustManager(broker.certificate().toFile()).clientAuth(ClientAuth.REQUIRE).build();
         service = new ScriptedStorage(new byte[0], builder -> builder.sslContext(context));

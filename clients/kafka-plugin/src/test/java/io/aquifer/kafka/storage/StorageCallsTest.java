@@ -190,7 +190,6 @@ class StorageCallsTest {
         configure(Map.of("aquifer.storage.endpoints", service.address(), "aquifer.stall.ms", "100", "aquifer.max.attempts", "2"));
         var error = assertThrows(RemoteStorageException.class, () -> manager.fetchLogSegment(segment.metadata(), 0));
         assertTrue(error.getMessage().contains("did not go on"), error.getMessage());
-        assertEquals(2, service.fetchedFrom.size());
     }
 
     @Test

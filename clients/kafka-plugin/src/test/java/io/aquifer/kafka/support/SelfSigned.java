@@ -22,7 +22,7 @@ public record SelfSigned(Path certificate, Path key) {
         Path store = folder.resolve(name + ".p12");
         Process keytool = new ProcessBuilder(
                 Path.of(System.getProperty("java.home"), "bin", "keytool").toString(),
-                "-genkeypair", "-alias", name, "-keyalg", "EC", "-groupname", "secp256r1", "-validity", "2",
+                "-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC", "-genkeypair", "-alias", name, "-keyalg", "EC", "-groupname", "secp256r1", "-validity", "2",
                 "-dname", "CN=" + name, "-ext", "SAN=ip:127.0.0.1", "-ext", "BC=ca:true",
                 "-keystore", store.toString(), "-storetype", "PKCS12", "-storepass", PASSWORD)
                 .redirectErrorStream(true).start();
