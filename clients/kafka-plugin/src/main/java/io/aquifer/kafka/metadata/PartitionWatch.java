@@ -76,7 +76,12 @@ final class PartitionWatch {
         if (error != null) {
             RpcException failure = RpcException.of(error);
             stream.target.failed(failure);
-            LOG.debug("The watch of {} at {} broke and is opened again: {}", partition, stream.target, failure.getMessage());
+            String text = "The watch of {} at {} broke and is opened again: {}";
+            if (failure.isEndpointDown()) {
+                LOG.debug(text, partition, stream.target, failure.getMessage());
+            } else {
+                LOG.warn(text, partition, stream.target, failure.getMessage(), failure);
+            }
         }
         connections.later(this::open, connections.backoffMs(failures));
     }

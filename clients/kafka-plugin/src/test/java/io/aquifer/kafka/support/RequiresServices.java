@@ -1,6 +1,7 @@
 package io.aquifer.kafka.support;
 
 import java.lang.annotation.ElementType;
+import java.lang.annotation.Inherited;
 import java.lang.annotation.Retention;
 import java.lang.annotation.RetentionPolicy;
 import java.lang.annotation.Target;
@@ -11,6 +12,7 @@ import org.junit.jupiter.api.extension.ExtensionContext;
 
 /** Tests against running services: skipped with a reason where there are none, failing instead when {@code CI=true}. */
 @Target(ElementType.TYPE)
+@Inherited
 @Retention(RetentionPolicy.RUNTIME)
 @ExtendWith(RequiresServices.Condition.class)
 public @interface RequiresServices {
