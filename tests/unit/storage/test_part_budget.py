@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from aquifer_core.errors import InvalidConfigurationError
 from aquifer_storage.domain.part_budget import PartBudget, PartBuffer
+from fixtures.polling import eventually
 
 
 async def test_buffers_are_handed_out_in_turn_and_never_beyond_the_budget() -> None:
@@ -75,7 +76,7 @@ async def test_a_part_that_can_never_fit_is_refused() -> None:
 
 
 def test_a_buffer_takes_what_it_has_room_for() -> None:
-    buffer = PartBuffer(5)
+    buffer = PartBuffer(bytearray(5))
     assert buffer.fill(memoryview(b"abc")) == 3
     assert not buffer.is_full
     assert buffer.fill(memoryview(b"defg")) == 2
@@ -98,3 +99,36 @@ async def test_work_beside_the_buffers_takes_only_what_is_free_and_lent() -> Non
     budget.release(buffer)
     assert budget.used_bytes == 0
     assert budget.try_reserve(40)
+
+
+async def test_memory_is_used_again_and_stays_inside_the_budget() -> None:
+    budget = PartBudget(30, reservable_bytes=15)
+    first, second = await budget.acquire(10), await budget.acquire(10)
+    first.fill(memoryview(b"old bytes!"))
+    budget.release(first)
+    assert (budget.used_bytes, budget.spare_bytes) == (10, 10)
+    again = await budget.acquire(10)
+    assert budget.spare_bytes == 0
+    assert bytes(again.data) == b""
+    again.fill(memoryview(b"new"))
+    assert bytes(again.data) == b"new"
+    budget.release(again)
+    assert budget.try_reserve(15)
+    assert budget.used_bytes + budget.spare_bytes <= 30
+    budget.give_back(15)
+    budget.release(second)
+    other = await budget.acquire(30)
+    assert (budget.used_bytes, budget.spare_bytes) == (30, 0)
+    budget.release(other)
+
+
+async def test_memory_is_given_back_when_nothing_is_copied_any_more() -> None:
+    budget = PartBudget(30, spare_s=0.01)
+    budget.release(await budget.acquire(10))
+    assert budget.spare_bytes == 10
+    await eventually(lambda: budget.spare_bytes == 0, timeout_s=30)
+    held = await budget.acquire(10)
+    budget.release(await budget.acquire(10))
+    assert budget.spare_bytes == 10, "while others copy it is kept"
+    budget.release(held)
+    await eventually(lambda: budget.spare_bytes == 0, timeout_s=30)
