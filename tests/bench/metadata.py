@@ -3,6 +3,8 @@
 AQUIFER_BENCH_SEGMENTS takes the place of the ten million where time is short; they are loaded once and kept in build/bench-cache.
 """
 
+from __future__ import annotations
+
 import asyncio
 import os
 import statistics
@@ -12,6 +14,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import builders
 import grpc.aio
@@ -39,6 +42,11 @@ from bench.metadata_facts import (
     empty_database,
     kept_facts,
 )
+
+if TYPE_CHECKING:
+    from aquifer.metadata.v1.remote_log_metadata_service_pb2_grpc import (
+        RemoteLogMetadataServiceAsyncStub,
+    )
 
 SMALL = 10_000
 LARGE = int(os.environ.get("AQUIFER_BENCH_SEGMENTS", "10000000"))
@@ -134,7 +142,7 @@ async def _lookups(small: Facts, large: Facts) -> dict[str, float]:
 
 async def _alone(channel: grpc.aio.Channel, facts: Facts, seed: int) -> list[float]:
     """Seconds of each of many look-ups made one after the other."""
-    stub = RemoteLogMetadataServiceStub(channel)
+    stub: RemoteLogMetadataServiceAsyncStub = RemoteLogMetadataServiceStub(channel)
     seconds = []
     for request in _requests(facts, ALONE, seed):
         started = time.perf_counter()
@@ -145,7 +153,7 @@ async def _alone(channel: grpc.aio.Channel, facts: Facts, seed: int) -> list[flo
 
 async def _together_per_s(channel: grpc.aio.Channel, facts: Facts, seed: int) -> float:
     """Look-ups per second of several callers at once."""
-    stub = RemoteLogMetadataServiceStub(channel)
+    stub: RemoteLogMetadataServiceAsyncStub = RemoteLogMetadataServiceStub(channel)
     left = iter(list(_requests(facts, TOGETHER, seed)))
 
     async def caller() -> None:
@@ -169,7 +177,7 @@ def _requests(
 
 
 async def _found(
-    stub: "RemoteLogMetadataServiceStub", request: pb.GetRemoteLogSegmentMetadataRequest
+    stub: RemoteLogMetadataServiceAsyncStub, request: pb.GetRemoteLogSegmentMetadataRequest
 ) -> None:
     answer = await stub.GetRemoteLogSegmentMetadata(request, timeout=_DEADLINE_S)
     if not answer.metadata.start_offset <= request.offset <= answer.metadata.end_offset:

@@ -133,8 +133,8 @@ def _load(dsn: str, facts: Facts) -> None:
             with connection.cursor() as cursor, cursor.copy(statement) as copy:
                 for part in _lines(facts, line):
                     copy.write(part)
-        for statement in indexes:
-            connection.execute(sql.SQL(statement))  # type: ignore[arg-type]
+        for definition in indexes:
+            connection.execute(definition)
         _partition_rows(connection, facts)
         connection.commit()
         connection.autocommit = True

@@ -37,12 +37,12 @@ _FLOOR = FLOOR.format(
     topic_id=":topic_id", partition=":partition", leader_epoch=":leader_epoch", offset=":offset"
 )
 
-_HIGHEST = text(f"""
+HIGHEST = text(f"""
 SELECT highest_offset FROM remote_log_epoch
 WHERE topic_id = :topic_id AND partition = :partition AND leader_epoch = :leader_epoch AND {_NOT_FORGOTTEN}
 """)
 
-_PAGE = text(f"""
+PAGE = text(f"""
 SELECT {SEGMENT_COLUMNS} FROM remote_log_segment s
 WHERE s.topic_id = :topic_id AND s.partition = :partition
   AND (s.start_offset, s.segment_id) > (:after_offset, :after_id) AND {_NOT_FORGOTTEN}
@@ -114,7 +114,7 @@ class RemoteLogReads:
 
     async def highest_offset(self, tip: TopicIdPartition, leader_epoch: int) -> int | None:
         """See `RemoteLogMetadataManager.highest_offset_for_epoch`."""
-        rows = await self._rows(_HIGHEST, tip, leader_epoch=leader_epoch)
+        rows = await self._rows(HIGHEST, tip, leader_epoch=leader_epoch)
         return rows[0]["highest_offset"] if rows else None
 
     async def segments(
@@ -186,7 +186,7 @@ class RemoteLogReads:
         after_offset, after_id = -1, uuid.UUID(bytes=KafkaUuid.ZERO.raw)
         while True:
             page = await self._rows(
-                _PAGE,
+                PAGE,
                 tip,
                 after_offset=after_offset,
                 after_id=after_id,

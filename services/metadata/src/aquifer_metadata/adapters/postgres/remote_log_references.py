@@ -17,7 +17,7 @@ _RANGES = (
     "unnest(CAST(:epochs AS int[]), CAST(:epoch_starts AS bigint[]), CAST(:epoch_ends AS bigint[]))"
 )
 
-_RAISE_HIGHEST_AND_DISPLACE = text(f"""
+RAISE_HIGHEST_AND_DISPLACE = text(f"""
 WITH raised AS (
   INSERT INTO remote_log_epoch AS h (topic_id, partition, leader_epoch, highest_offset)
   SELECT :topic_id, :partition, r.leader_epoch, r.end_offset
@@ -30,7 +30,7 @@ WHERE e.topic_id = :topic_id AND e.partition = :partition AND e.leader_epoch = r
   AND e.start_offset BETWEEN r.start_offset AND r.end_offset AND e.end_offset <= r.end_offset AND e.referenced
 """)
 
-_REFERENCE = text(f"""
+REFERENCE = text(f"""
 UPDATE remote_log_segment_epoch e
 SET finished_version = :version, referenced = NOT coalesce((
   SELECT o.end_offset >= e.end_offset FROM remote_log_segment_epoch o
@@ -80,8 +80,8 @@ async def reference(connection: AsyncConnection, values: Mapping[str, Any]) -> N
     Args:
         values: of `segment_values`, with `version`, the partition's version of this change.
     """
-    await connection.execute(_RAISE_HIGHEST_AND_DISPLACE, values)
-    await connection.execute(_REFERENCE, values)
+    await connection.execute(RAISE_HIGHEST_AND_DISPLACE, values)
+    await connection.execute(REFERENCE, values)
 
 
 async def unreference(connection: AsyncConnection, values: Mapping[str, Any]) -> None:
