@@ -8,14 +8,17 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.aquifer.kafka.GrpcRemoteLogMetadataManager;
+import io.aquifer.kafka.support.BuiltSegment;
 import io.aquifer.kafka.support.Eventually;
 import io.aquifer.kafka.support.Services;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import org.apache.kafka.common.TopicIdPartition;
 import org.apache.kafka.server.log.remote.storage.RemoteLogSegmentId;
 import org.apache.kafka.server.log.remote.storage.RemoteLogSegmentMetadata;
 import org.apache.kafka.server.log.remote.storage.RemoteResourceNotFoundException;
@@ -105,5 +108,17 @@ class MetadataViewsTest extends MetadataScenario {
             later.onPartitionLeadershipChanges(Set.of(), Set.of(partition));
             assertEquals(1200, ids(later.listRemoteLogSegments(partition)).size());
         }
+    }
+
+    @Test
+    void hundredsOfPartitionsThatAreAssignedAtOnceBecomeReady() throws Exception {
+        Set<TopicIdPartition> many = new HashSet<>();
+        for (int number = 0; number < 200; number++) {
+            many.add(BuiltSegment.partition());
+        }
+        manager.onPartitionLeadershipChanges(Set.of(), many);
+        Eventually.eventually("all are ready", () -> many.stream().allMatch(manager::isReady));
+        manager.onStopPartitions(many);
+        assertTrue(many.stream().noneMatch(manager::isReady));
     }
 }
