@@ -16,7 +16,7 @@ from fixtures.kafka_traffic import (
     records_of,
 )
 
-pytestmark = [pytest.mark.xdist_group(KAFKA_GROUP), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group(KAFKA_GROUP), pytest.mark.timeout(900)]
 
 LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -4, -5
 ABORTED = b"aborted"

@@ -24,7 +24,7 @@ from fixtures.polling import eventually
 from fixtures.scrub import scrub_topic, stored_objects
 from fixtures.supervised import running
 
-pytestmark = [pytest.mark.xdist_group(KAFKA_GROUP), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.xdist_group(KAFKA_GROUP), pytest.mark.timeout(900)]
 
 _COMMANDS_S: Final = 180.0
 """Time for a few runs of the command on a busy machine."""

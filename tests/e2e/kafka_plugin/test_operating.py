@@ -8,7 +8,7 @@ from fixtures.admin_command import AdminCommand
 from fixtures.kafka_cluster import KAFKA_GROUP, KafkaSuite, MakeKafkaTopic
 from fixtures.kafka_traffic import consume, records_of
 
-pytestmark = [pytest.mark.xdist_group(KAFKA_GROUP), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group(KAFKA_GROUP), pytest.mark.timeout(900)]
 
 
 def reaches_the_store(trace: Trace, method: str) -> bool:

@@ -11,7 +11,7 @@ from fixtures.kafka_cluster import KAFKA_GROUP, SETTLE_S, KafkaSuite, KafkaTopic
 from fixtures.kafka_traffic import Puller, assert_same, consume, records_of
 from fixtures.polling import eventually
 
-pytestmark = [pytest.mark.xdist_group(KAFKA_GROUP), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group(KAFKA_GROUP), pytest.mark.timeout(900)]
 
 RECORDS = 1500
 BATCHES = 20

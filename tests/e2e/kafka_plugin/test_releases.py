@@ -17,7 +17,7 @@ from fixtures.kafka_cluster import (
 from fixtures.kafka_traffic import assert_same, consume, records_of
 from fixtures.supervised import running, skip_unless_ci
 
-pytestmark = [pytest.mark.xdist_group(KAFKA_GROUP), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group(KAFKA_GROUP), pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize("version", [each for each in VERSIONS if each != NEWEST])

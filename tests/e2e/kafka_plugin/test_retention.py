@@ -11,7 +11,7 @@ from fixtures.kafka_traffic import Record, assert_same, consume, records_of
 from fixtures.polling import eventually
 from fixtures.scrub import stored_objects
 
-pytestmark = [pytest.mark.xdist_group(KAFKA_GROUP), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group(KAFKA_GROUP), pytest.mark.timeout(900)]
 
 HOUR_MS = 3_600_000
 

@@ -10,7 +10,7 @@ from fixtures.kafka_replicas import lead, move_to, reassign
 from fixtures.kafka_traffic import Record, assert_same, consume, records_of
 from fixtures.tiered_topic import ADMIN_S
 
-pytestmark = [pytest.mark.xdist_group(KAFKA_GROUP), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group(KAFKA_GROUP), pytest.mark.timeout(900)]
 
 CHECKPOINTS = (
     "replication-offset-checkpoint",

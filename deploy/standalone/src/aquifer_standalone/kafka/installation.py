@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import structlog
 from aquifer_core.errors import UnavailableError
+
+logger = structlog.get_logger(__name__)
 
 NEWEST: Final = "4.4.0"
 VERSIONS: Final = (NEWEST, "4.0.2", "3.9.2")
@@ -25,6 +28,7 @@ FILES: Final = CHECKOUT / "deploy" / "kafka"
 _JARS: Final = CHECKOUT / "build" / "kafka"
 _FETCH_S: Final = 600.0
 _LOCK_POLL_S: Final = 0.2
+_MAVEN_ATTEMPTS: Final = 3
 _MIN_JAVA: Final = 17
 _TAIL_BYTES: Final = 2_000
 
@@ -96,26 +100,40 @@ def _found_java() -> str | None:
 
 
 async def _fetch(version: str, jars: Path) -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise KafkaUnavailableError("fetching the jars of Apache Kafka needs Maven: no mvn found")
     pom = FILES / "pom.xml"
     if not pom.is_file():
         raise KafkaUnavailableError(f"no {pom}: this needs a checkout of the repository")
     with tempfile.TemporaryDirectory(dir=jars.parent, prefix=f"{version}-") as folder:
         fresh = Path(folder) / "jars"
-        code, text = await run_to_end(
-            maven,
-            *("--batch-mode", "--quiet", "--file", str(pom)),
+        await maven(
+            pom,
             "dependency:copy-dependencies",
             "-DincludeScope=runtime",
             f"-DoutputDirectory={fresh}",
             f"-Dkafka.version={version}",
             *(() if version.startswith("3.") else ("-Plog4j2",)),
         )
-        if code != 0 or not any(fresh.glob("kafka_*.jar")):
-            raise KafkaUnavailableError(f"no jars of Apache Kafka {version}: {text[-_TAIL_BYTES:]}")
+        if not any(fresh.glob("kafka_*.jar")):
+            raise KafkaUnavailableError(f"Maven has no jars of Apache Kafka {version}")
         fresh.rename(jars)
+
+
+async def maven(pom: Path, *arguments: str) -> None:
+    """Run Maven; again when it fails, since what it fetches may fail to come.
+
+    Raises:
+        KafkaUnavailableError: there is no Maven, or it failed each time; the text has the end of its output.
+    """
+    command = shutil.which("mvn")
+    if command is None:
+        raise KafkaUnavailableError("this needs Maven: no mvn found")
+    argv = (command, "--batch-mode", "--quiet", "--file", str(pom), *arguments)
+    for left in reversed(range(_MAVEN_ATTEMPTS)):
+        code, text = await run_to_end(*argv)
+        if code == 0:
+            return
+        logger.warning("maven_failed", pom=str(pom), exit_code=code, attempts_left=left)
+    raise KafkaUnavailableError(f"Maven failed on {pom}: {text[-_TAIL_BYTES:]}")
 
 
 async def run_to_end(*argv: str) -> tuple[int, str]:

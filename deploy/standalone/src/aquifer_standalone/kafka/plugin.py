@@ -1,6 +1,5 @@
 """The jar of the plugin, built when it is missing or older than its sources."""
 
-import shutil
 import zipfile
 from pathlib import Path
 from typing import Final
@@ -9,7 +8,7 @@ from aquifer_standalone.kafka.installation import (
     CHECKOUT,
     KafkaUnavailableError,
     locked,
-    run_to_end,
+    maven,
 )
 
 _FOLDER: Final = CHECKOUT / "clients" / "kafka-plugin"
@@ -18,7 +17,6 @@ _SOURCES: Final = (_FOLDER / "src" / "main", _FOLDER / "pom.xml", CHECKOUT / "pr
 _CLASSES: Final = {
     f"io/aquifer/kafka/GrpcRemote{role}Manager.class" for role in ("Storage", "LogMetadata")
 }
-_TAIL_BYTES: Final = 2_000
 
 
 async def plugin_jar() -> Path:
@@ -34,7 +32,7 @@ async def plugin_jar() -> Path:
 
 
 def _is_fresh() -> bool:
-    if not _JAR.is_file() or not _is_whole():
+    if not _is_whole():
         return False
     files = [
         file
@@ -50,17 +48,11 @@ def _is_whole() -> bool:
     try:
         with zipfile.ZipFile(_JAR) as jar:
             return set(jar.namelist()) >= _CLASSES
-    except zipfile.BadZipFile:
+    except (FileNotFoundError, zipfile.BadZipFile):
         return False
 
 
 async def _build() -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise KafkaUnavailableError("building the plugin needs Maven: no mvn found")
-    pom = str(_FOLDER / "pom.xml")
-    code, text = await run_to_end(
-        maven, "--batch-mode", "--quiet", "--file", pom, "package", "-DskipTests"
-    )
-    if code != 0 or not _is_fresh():
-        raise KafkaUnavailableError(f"the plugin cannot be built: {text[-_TAIL_BYTES:]}")
+    await maven(_FOLDER / "pom.xml", "package", "-DskipTests")
+    if not _is_whole():
+        raise KafkaUnavailableError(f"Maven made no whole {_JAR}")
