@@ -54,7 +54,9 @@ final class SegmentUpload {
 
     /** Sends everything and waits for the answer. Ends the call whatever happens. */
     CopyLogSegmentDataResponse run(Channel channel, CallOptions options) throws RpcException, StatusException, InterruptedException {
-        call = ClientCalls.blockingClientStreamingCall(channel, RemoteStorageServiceGrpc.getCopyLogSegmentDataMethod(), options);
+        // The next piece is read and checked while this one is on its way.
+        CallOptions buffered = options.withOnReadyThreshold(2 * PIECE_BYTES);
+        call = ClientCalls.blockingClientStreamingCall(channel, RemoteStorageServiceGrpc.getCopyLogSegmentDataMethod(), buffered);
         boolean done = false;
         try {
             if (sendAll()) {
