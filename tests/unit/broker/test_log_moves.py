@@ -7,6 +7,7 @@ from aquifer_broker.log.log_config import LogConfig
 from aquifer_broker.log.log_errors import LogStorageError
 from aquifer_broker.log.log_manager import LogManager
 from aquifer_broker.log.partition_log import PartitionLog
+from aquifer_broker.log.remote_check import REMOTE_CHECK_NAME
 from aquifer_core.errors import InvalidConfigurationError, RemoteResourceNotFoundError
 from aquifer_core.ids import TopicIdPartition
 from fixtures.broker_logs import NOW_MS, TOPIC_ID, client_batch, read_values
@@ -160,3 +161,19 @@ async def test_deleting_a_log_ends_its_move(manager: LogManager, dirs: tuple[Pat
     assert manager.future_logs() == []
     again = await manager.open_log(TopicIdPartition(TOPIC_ID, "events", 0), _CONFIG)
     assert again.log_end_offset == 0
+
+
+async def test_a_log_that_may_lack_records_says_so_in_its_new_log_dir(
+    manager: LogManager, dirs: tuple[Path, Path]
+) -> None:
+    first, second = dirs
+    log = await manager.open_log(_TIP, _CONFIG, log_dir=first)
+    assert log.may_lack_records
+
+    await manager.move_log("events", 0, second)
+    await manager.wait_for_move("events", 0)
+
+    assert log.directory == second / "events-0"
+    assert log.may_lack_records
+    await log.confirm_records()
+    assert not (log.directory / REMOTE_CHECK_NAME).exists()
