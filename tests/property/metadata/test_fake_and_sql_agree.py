@@ -254,4 +254,4 @@ def test_memory_and_postgresql_agree(metadata_dsn: str) -> None:
 
 
 async def _connected(dsn: str) -> Database:
-    return Database(DatabaseOptions(dsn=dsn, pool_size=1))
+    return Database(DatabaseOptions(dsn=dsn, pool_size=1, statement_timeout_ms=120_000))

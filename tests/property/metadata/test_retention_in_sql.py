@@ -113,7 +113,7 @@ def test_the_statement_and_the_function_choose_the_same(
         database = runner.run(_connected(metadata_dsn))
         retention = RemoteLogRetention(database)
 
-        @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
         @given(case=cases())
         def agree(case: Any) -> None:
             partition, known, lineage, policy = case
@@ -130,4 +130,4 @@ def test_the_statement_and_the_function_choose_the_same(
 
 
 async def _connected(dsn: str) -> Database:
-    return Database(DatabaseOptions(dsn=dsn, pool_size=1))
+    return Database(DatabaseOptions(dsn=dsn, pool_size=1, statement_timeout_ms=120_000))
