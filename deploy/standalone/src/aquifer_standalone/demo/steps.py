@@ -26,6 +26,8 @@ from aquifer_standalone.demo.tiers import TierWatch
 from aquifer_standalone.demo.traffic import Outcome, consume, produce
 
 CLIENT_S: Final = 30.0
+_ERRORS: Final = 3
+"""Level of librdkafka's own log: what passes by itself is not shown."""
 _DEADLINE_S: Final = 180.0
 _MIN_WIDTH: Final = 120
 
@@ -36,7 +38,7 @@ if not console.is_terminal:
 
 def create_topic(bootstrap: str, topic: str, partitions: int, config: dict[str, str]) -> None:
     """Creates a topic with one replica and says so."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": _ERRORS})
     new = NewTopic(topic, partitions, 1, config=config)
     for future in admin.create_topics([new], request_timeout=CLIENT_S).values():
         future.result(CLIENT_S)
@@ -50,7 +52,7 @@ def set_topic_config(bootstrap: str, topic: str, config: dict[str, str]) -> None
         for key, value in config.items()
     ]
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": _ERRORS})
     for future in admin.incremental_alter_configs([resource]).values():
         future.result(CLIENT_S)
 

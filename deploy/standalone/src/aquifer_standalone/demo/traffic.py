@@ -16,6 +16,8 @@ from confluent_kafka import (
 from aquifer_standalone.demo.dataset import Line, timestamp_ms
 from aquifer_standalone.demo.digest import PartitionDigest
 
+_ERRORS = 3
+"""Level of librdkafka's own log: what passes by itself is not shown."""
 _REPORT_EVERY = 20_000
 _FLUSH_S = 120.0
 _IDLE_S = 60.0
@@ -72,6 +74,7 @@ def produce(
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
+            "log_level": _ERRORS,
             "enable.idempotence": True,
             "linger.ms": 20,
             "batch.size": 262_144,
