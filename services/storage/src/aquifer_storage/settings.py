@@ -99,7 +99,7 @@ class CopySettings(Group):
     """Logs up to this go up with one request."""
     parallel_parts: int = Field(default=4, ge=1, le=64)
     """Parts of one copy in upload at once."""
-    budget_bytes: PositiveInt = 192 * MIB
+    budget_bytes: PositiveInt = 160 * MIB
     """Memory of all parts of all copies together."""
     timeout_s: PositiveFloat = 6 * 3600.0
     """Longest time of one copy, whatever deadline its caller has set."""
@@ -154,7 +154,7 @@ class StorageSettings(ServiceSettings):
 
     workers: int = Field(default=1, ge=1, le=64)
     """Processes that share the port and the disk cache. Memory budgets and connections are those of each."""
-    grpc: GrpcServerSettings = GrpcServerSettings(stream_window_bytes=2 * MIB)
+    grpc: GrpcServerSettings = GrpcServerSettings(stream_window_bytes=MIB)
     """How the service listens. Copies that wait for the upload budget have a window's bytes each in memory."""
     backend: Backend = Backend.S3
     """Kind of store."""

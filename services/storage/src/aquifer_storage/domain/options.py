@@ -79,7 +79,7 @@ class StorageOptions:
     part_size_bytes: int = 32 * MIB
     single_put_max_bytes: int = 64 * MIB
     parallel_parts: int = 4
-    upload_budget_bytes: int = 192 * MIB
+    upload_budget_bytes: int = 160 * MIB
     chunk_cache_bytes: int = 256 * MIB
     read_ahead_bytes: int = 32 * MIB
     read_size_bytes: int = 16 * MIB
@@ -109,7 +109,7 @@ class StorageOptions:
     def ahead_bytes(self) -> int:
         """How much of the upload budget is lent for chunks at work; enough is left for the largest buffer."""
         largest_bytes = max(self.part_size_bytes, self.single_put_max_bytes)
-        return min(self.upload_budget_bytes // 4, self.upload_budget_bytes - largest_bytes)
+        return min(self.upload_budget_bytes // 8, self.upload_budget_bytes - largest_bytes)
 
     def of_topic(self, topic: str) -> ChunkOptions:
         """Return how the chunks of a topic are made."""
