@@ -108,11 +108,8 @@ public final class MetadataClient implements AutoCloseable {
     public Optional<Long> highestOffset(TopicIdPartition partition, int epoch) throws RemoteStorageException {
         PartitionView view = loaded(partition);
         Optional<Long> known = view.highest(epoch);
-        if (known.isEmpty()) {
-            view.rememberHighest(epoch, askHighest(partition, epoch));
-            known = view.highest(epoch);
-        }
-        return known.filter(offset -> offset >= 0);
+        long highest = known.isPresent() ? known.get() : view.rememberHighest(epoch, askHighest(partition, epoch));
+        return highest < 0 ? Optional.empty() : Optional.of(highest);
     }
 
     /** Every segment that is not gone, by start offset. */

@@ -29,6 +29,7 @@ final class PartitionLoad {
     private final WatchConnections connections;
     private final BooleanSupplier isWanted;
     private final Runnable done;
+    private final int number;
     private int failures;
 
     /**
@@ -42,11 +43,12 @@ final class PartitionLoad {
         this.connections = connections;
         this.isWanted = isWanted;
         this.done = done;
+        this.number = view.load();
     }
 
     /** Takes a listing; returns at once. */
     void start() {
-        if (!isWanted.getAsBoolean()) {
+        if (isOver()) {
             done.run();
             return;
         }
@@ -56,11 +58,16 @@ final class PartitionLoad {
         target.stub().listRemoteLogSegments(request, new Listing(target));
     }
 
+    /** Whether the partition was stopped, or the watch began again, which has a load of its own. */
+    private boolean isOver() {
+        return !isWanted.getAsBoolean() || view.load() != number;
+    }
+
     private void check(Map<Uuid, RemoteLogSegmentState> listed, int checksLeft) {
-        if (!isWanted.getAsBoolean()) {
+        if (isOver()) {
             done.run();
         } else if (view.reaches(listed)) {
-            view.markReady();
+            view.markReady(number);
             LOG.debug("The view of {} is ready with {} segments", partition, view.size());
             done.run();
         } else if (checksLeft == 0) {

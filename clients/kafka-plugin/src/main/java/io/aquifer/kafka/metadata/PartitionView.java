@@ -1,9 +1,5 @@
 package io.aquifer.kafka.metadata;
 
-import java.util.ArrayList;
-import java.util.Comparator;
-import java.util.HashMap;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -15,66 +11,47 @@ import org.apache.kafka.server.log.remote.storage.RemotePartitionDeleteState;
 
 /**
  * What this broker knows of one partition's remote segments, in memory. Changes come from the watch alone, in the order of versions;
- * everything else asks. Safe for any number of threads.
+ * everything else asks. When the watch begins again, queries are answered from what was known until everything is here once more.
+ * Safe for any number of threads.
  */
 final class PartitionView {
-    private static final int GONE_REMEMBERED = 1_000;
-    private static final long NEVER_ASKED = -2;
-
-    private final Map<Uuid, RemoteLogSegmentMetadata> segments = new HashMap<>();
-    private final Map<Integer, EpochIndex> epochs = new HashMap<>();
-    private final Map<Integer, Long> highestFromService = new HashMap<>();
-    private final Map<Uuid, Boolean> gone = new LinkedHashMap<>() {
-        private static final long serialVersionUID = 1L;
-
-        @Override
-        protected boolean removeEldestEntry(Map.Entry<Uuid, Boolean> eldest) {
-            return size() > GONE_REMEMBERED;
-        }
-    };
     private final VisibilityWaits waits = new VisibilityWaits();
-    private RemotePartitionDeleteState deleteState;
-    private long version;
+    private PartitionContents arriving = new PartitionContents();
+    private PartitionContents shown = arriving;
+    private int load;
     private boolean ready;
 
     /** Takes a segment as it is after a change. */
     synchronized void apply(RemoteLogSegmentMetadata segment, long changeVersion) {
-        version = Math.max(version, changeVersion);
-        Uuid id = segment.remoteLogSegmentId().id();
-        RemoteLogSegmentMetadata before = segments.get(id);
-        if (gone.containsKey(id) || (before != null && before.state().id() > segment.state().id())) {
-            return;
-        }
-        indexed(segment);
-        if (segment.state() == RemoteLogSegmentState.DELETE_SEGMENT_FINISHED) {
-            segments.remove(id);
-            gone.put(id, Boolean.TRUE);
-        } else {
-            segments.put(id, segment);
-        }
+        arriving.apply(segment, changeVersion);
         waits.changed(this::shows);
     }
 
     /** Takes a step of the partition's deletion. */
     synchronized void apply(RemotePartitionDeleteState state, long changeVersion) {
-        version = Math.max(version, changeVersion);
-        deleteState = state;
-        if (isDeleted()) {
-            segments.clear();
-            epochs.clear();
-            highestFromService.clear();
-        }
+        arriving.apply(state, changeVersion);
         waits.changed(this::shows);
     }
 
     /** Takes a change of something that Kafka does not ask for. */
     synchronized void passed(long changeVersion) {
-        version = Math.max(version, changeVersion);
+        arriving.passed(changeVersion);
     }
 
     /** Last version received; 0 for none. */
     synchronized long version() {
-        return version;
+        return arriving.version();
+    }
+
+    /** Expects everything once more, from version 0 on. */
+    synchronized void beginAgain() {
+        arriving = new PartitionContents();
+        load++;
+    }
+
+    /** Number of the load under way: how often it began again. */
+    synchronized int load() {
+        return load;
     }
 
     /** Whether everything that existed when the partition was assigned is here. Never becomes false again. */
@@ -82,8 +59,12 @@ final class PartitionView {
         return ready;
     }
 
-    /** Notes that everything is here. */
-    synchronized void markReady() {
+    /** Notes that a load has brought everything; one that was overtaken by the next changes nothing. */
+    synchronized void markReady(int finishedLoad) {
+        if (finishedLoad != load) {
+            return;
+        }
+        shown = arriving;
         ready = true;
         notifyAll();
         waits.changed(this::shows);
@@ -104,50 +85,38 @@ final class PartitionView {
 
     /** Whether the deletion of the partition's remote data has finished. */
     synchronized boolean isDeleted() {
-        return deleteState == RemotePartitionDeleteState.DELETE_PARTITION_FINISHED;
+        return shown.isDeleted();
     }
 
     /** The finished segment that holds the offset in the epoch. */
     synchronized Optional<RemoteLogSegmentMetadata> find(int epoch, long offset) {
-        EpochIndex index = epochs.get(epoch);
-        Uuid id = index == null ? null : index.find(offset);
-        return Optional.ofNullable(id).map(segments::get);
+        return shown.find(epoch, offset);
     }
 
     /** Every segment that is not gone, by start offset. */
     synchronized List<RemoteLogSegmentMetadata> list() {
-        return sorted(new ArrayList<>(segments.values()));
+        return shown.list();
     }
 
     /** Those of an epoch, by start offset. */
     synchronized List<RemoteLogSegmentMetadata> list(int epoch) {
-        List<RemoteLogSegmentMetadata> found = new ArrayList<>();
-        for (RemoteLogSegmentMetadata each : segments.values()) {
-            if (each.segmentLeaderEpochs().containsKey(epoch)) {
-                found.add(each);
-            }
-        }
-        return sorted(found);
+        return shown.list(epoch);
     }
 
     /** Highest offset ever finished in the epoch, -1 for none; empty while the service has not been asked. */
     synchronized Optional<Long> highest(int epoch) {
-        long asked = highestFromService.getOrDefault(epoch, NEVER_ASKED);
-        if (asked == NEVER_ASKED) {
-            return Optional.empty();
-        }
-        EpochIndex index = epochs.get(epoch);
-        return Optional.of(Math.max(asked, index == null ? -1 : index.highest()));
+        return shown.highest(epoch);
     }
 
-    /** Notes what the service says about deleted segments too; -1 for none. */
-    synchronized void rememberHighest(int epoch, long offset) {
-        highestFromService.put(epoch, offset);
+    /** Notes what the service says about deleted segments too, -1 for none; returns the highest as it is now. */
+    synchronized long rememberHighest(int epoch, long offset) {
+        shown.rememberHighest(epoch, offset);
+        return shown.highest(epoch).orElse(offset);
     }
 
     /** Number of segments that are not gone. */
     synchronized int size() {
-        return segments.size();
+        return shown.size();
     }
 
     /** Fails the writes that wait to show. */
@@ -161,46 +130,19 @@ final class PartitionView {
         waits.changed(this::shows);
     }
 
-    /** Whether every listed segment is here in the listed state or a later one. */
+    /** Whether every listed segment has arrived in the listed state or a later one. */
     synchronized boolean reaches(Map<Uuid, RemoteLogSegmentState> listed) {
-        return isDeleted() || listed.entrySet().stream().allMatch(each -> hasReached(each.getKey(), each.getValue()));
+        return arriving.isDeleted()
+                || listed.entrySet().stream().allMatch(each -> arriving.hasReached(each.getKey(), each.getValue()));
     }
 
     private boolean shows(VisibilityWaits.Wanted wanted) {
         if (wanted.deleteState() != null) {
-            return deleteState != null && deleteState.id() >= wanted.deleteState().id();
+            return shown.hasReached(wanted.deleteState());
         }
-        return isDeleted() || hasReached(wanted.segmentId(), wanted.segmentState());
-    }
-
-    private boolean hasReached(Uuid id, RemoteLogSegmentState state) {
-        RemoteLogSegmentMetadata known = segments.get(id);
-        if (known != null) {
-            return known.state().id() >= state.id();
-        }
-        return gone.containsKey(id) || (ready && state == RemoteLogSegmentState.DELETE_SEGMENT_FINISHED);
-    }
-
-    private void indexed(RemoteLogSegmentMetadata segment) {
-        Uuid id = segment.remoteLogSegmentId().id();
-        boolean finished = segment.state() == RemoteLogSegmentState.COPY_SEGMENT_FINISHED;
-        segment.segmentLeaderEpochs().forEach((epoch, start) -> {
-            EpochIndex index = epochs.computeIfAbsent(epoch, key -> new EpochIndex());
-            if (finished) {
-                index.add(id, start, endInEpoch(segment, epoch));
-            } else {
-                index.remove(id);
-            }
-        });
-    }
-
-    private static long endInEpoch(RemoteLogSegmentMetadata segment, int epoch) {
-        Map.Entry<Integer, Long> next = segment.segmentLeaderEpochs().higherEntry(epoch);
-        return next == null ? segment.endOffset() : next.getValue() - 1;
-    }
-
-    private static List<RemoteLogSegmentMetadata> sorted(List<RemoteLogSegmentMetadata> list) {
-        list.sort(Comparator.comparingLong(RemoteLogSegmentMetadata::startOffset));
-        return list;
+        boolean isOver = ready && wanted.segmentState() == RemoteLogSegmentState.DELETE_SEGMENT_FINISHED;
+        return shown.isDeleted()
+                || shown.hasReached(wanted.segmentId(), wanted.segmentState())
+                || (isOver && shown.lacks(wanted.segmentId()));
     }
 }

@@ -28,9 +28,9 @@ final class PartitionViews {
     void assign(Set<TopicIdPartition> partitions) {
         for (TopicIdPartition partition : partitions) {
             PartitionView view = new PartitionView();
-            Watched added = new Watched(view, new PartitionWatch(partition, view, connections));
-            if (all.putIfAbsent(partition, added) == null) {
-                connections.later(() -> loads.submit(() -> load(partition, added)), 0);
+            PartitionWatch watch = new PartitionWatch(partition, view, connections, () -> begin(partition, view));
+            if (all.putIfAbsent(partition, new Watched(view, watch)) == null) {
+                begin(partition, view);
             }
         }
     }
@@ -71,8 +71,17 @@ final class PartitionViews {
         return all.values().stream().mapToLong(each -> each.view().size()).sum();
     }
 
+    private void begin(TopicIdPartition partition, PartitionView view) {
+        Watched watched = all.get(partition);
+        if (watched != null && watched.view() == view) {
+            connections.later(() -> loads.submit(() -> load(partition, watched)), 0);
+        }
+    }
+
     private void load(TopicIdPartition partition, Watched watched) {
+        PartitionLoad load = new PartitionLoad(
+                partition, watched.view(), connections, () -> all.get(partition) == watched, loads::finished);
         watched.watch().open();
-        new PartitionLoad(partition, watched.view(), connections, () -> all.get(partition) == watched, loads::finished).start();
+        load.start();
     }
 }

@@ -13,7 +13,7 @@ import org.slf4j.LoggerFactory;
 
 /**
  * Keeps one partition's view fresh: a stream of changes that is opened again, at another endpoint when there is one, from the last
- * version received.
+ * version received. When the service no longer keeps changes that far back, everything is loaded anew.
  */
 final class PartitionWatch {
     private static final Logger LOG = LoggerFactory.getLogger(PartitionWatch.class);
@@ -21,14 +21,19 @@ final class PartitionWatch {
     private final TopicIdPartition partition;
     private final PartitionView view;
     private final WatchConnections connections;
+    private final Runnable reload;
     private Stream current;
     private int failures;
     private boolean closed;
 
-    PartitionWatch(TopicIdPartition partition, PartitionView view, WatchConnections connections) {
+    /**
+     * @param reload opens this watch and begins a load of the view; returns at once.
+     */
+    PartitionWatch(TopicIdPartition partition, PartitionView view, WatchConnections connections, Runnable reload) {
         this.partition = partition;
         this.view = view;
         this.connections = connections;
+        this.reload = reload;
     }
 
     /** Opens the stream; returns at once. */
@@ -70,6 +75,14 @@ final class PartitionWatch {
         if (error != null && Status.fromThrowable(error).getCode() == Status.Code.DEADLINE_EXCEEDED) {
             failures = 0;
             connections.later(this::open, 0);
+            return;
+        }
+        if (error != null && Status.fromThrowable(error).getCode() == Status.Code.OUT_OF_RANGE && view.version() > 0) {
+            LOG.warn("Changes of {} after version {} have left the history at {}; all is loaded anew",
+                    partition, view.version(), stream.target);
+            failures = 0;
+            view.beginAgain();
+            reload.run();
             return;
         }
         failures = stream.moved ? 1 : failures + 1;
