@@ -1,12 +1,14 @@
-"""Page of spans, metrics and attributes, from `aquifer_rpc.semconv`."""
+"""Page of spans, metrics and attributes, from `aquifer_rpc.semconv` and what services add under names of OpenTelemetry's."""
 
 from typing import Any
 
+from aquifer_metadata.adapters.postgres import pool_semconv
 from aquifer_rpc import semconv
 from aquifer_rpc.semconv import Attribute, InstrumentKind, Metric, Span
 
 from generators.page import MARK, table
 
+_SOURCES = (semconv, pool_semconv)
 _UNIT_WORDS = {"s": "seconds", "ms": "milliseconds", "By": "bytes"}
 
 _INTRODUCTION = """# Telemetry
@@ -17,7 +19,7 @@ The Prometheus names are those that the OpenTelemetry collector gives; histogram
 
 
 def telemetry_page() -> str:
-    """Everything that `aquifer_rpc.semconv` declares."""
+    """Everything that is declared."""
     spans, metrics, attributes = declared(Span), declared(Metric), declared(Attribute)
     return (
         MARK
@@ -36,7 +38,8 @@ def telemetry_page() -> str:
 
 def declared(kind: type) -> list[Any]:
     """Module-level declarations of a kind, in their order, aliases once."""
-    found = {id(value): value for value in vars(semconv).values() if isinstance(value, kind)}
+    values = [value for source in _SOURCES for value in vars(source).values()]
+    found = {id(value): value for value in values if isinstance(value, kind)}
     return list(found.values())
 
 

@@ -24,7 +24,7 @@ DELETED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 MARKED, DELETION_STARTED, FORGOTTEN = RemotePartitionDeleteState
 
 Manager = RemoteLogMetadataManager
-WAIT_S = 10
+WAIT_S = 60
 
 
 def tip() -> TopicIdPartition:

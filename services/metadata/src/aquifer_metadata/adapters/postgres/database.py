@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
@@ -20,6 +21,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from aquifer_metadata.adapters.postgres.idle_connections import ping_idle_connections
+from aquifer_metadata.adapters.postgres.pool_metrics import POOLS, PoolMetrics
 
 logger = structlog.get_logger(__name__)
 
@@ -72,7 +74,7 @@ class Database:
         PreconditionError: a table or column is missing (SCHEMA_MISMATCH).
     """
 
-    def __init__(self, options: DatabaseOptions) -> None:
+    def __init__(self, options: DatabaseOptions, pools: PoolMetrics = POOLS) -> None:
         self.options = options
         self.engine: AsyncEngine = create_async_engine(
             sqlalchemy_url(options.dsn),
@@ -87,6 +89,7 @@ class Database:
             connect_args=connect_arguments(options),
         )
         ping_idle_connections(self.engine.sync_engine)
+        self._pool = pools.record_of(self.engine.sync_engine)
         self._read_committed = self.engine.execution_options(isolation_level="READ COMMITTED")
         self._repeatable_read = self.engine.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
@@ -96,6 +99,7 @@ class Database:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
+        self._pool.close()
         await self.engine.dispose()
 
     async def ping(self) -> None:
@@ -144,7 +148,9 @@ class Database:
     async def _attempt(self, engine: AsyncEngine, work: Work[T], *, transactional: bool) -> T:
         committing = False
         try:
-            async with engine.connect() as connection:
+            async with AsyncExitStack() as stack:
+                with self._pool.wait():
+                    connection = await stack.enter_async_context(engine.connect())
                 result = await work(connection)
                 if transactional:
                     committing = True
