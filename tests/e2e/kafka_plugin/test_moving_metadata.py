@@ -67,7 +67,7 @@ class Mover:
         """Run `aquifer metadata import` or `export`; how many segments were treated how."""
         where = ("--bootstrap-server", suite.bootstrap)
         answer = await self.admin.json("metadata", verb, *where, *options)
-        return {key: answer[key] for key in ("add", "advance", "remove", "known")}
+        return {key: answer[key] for key in ("add", "advance", "remove", "known", "remember")}
 
 
 async def topic_on(suite: KafkaSuite, name: str) -> KafkaTopic:
@@ -92,11 +92,37 @@ def test_a_cluster_moves_to_the_metadata_service_and_back(
     mover = Mover(kafka_suite, kafka_suite.stack.on_these_services(settings), tmp_path)
     name = "moved"
     with mover.broker(TOPIC_BASED) as suite:
+        asyncio.run(_expire_and_import(mover, suite))
         acked = asyncio.run(_tier_and_import(mover, suite, name))
     with mover.broker() as suite:
         acked = asyncio.run(_go_on_and_export(mover, suite, name, acked))
     with mover.broker(TOPIC_BASED) as suite:
         asyncio.run(_delete_and_import(mover, suite, name, acked))
+
+
+async def _expire_and_import(mover: Mover, suite: KafkaSuite) -> None:
+    """Every segment is gone; how far their leader epoch reached is known to the service afterwards (K-2)."""
+    topic = KafkaTopic(suite, "expired", 1)
+    await topic.create_on(tiered_configs(), [[1]])
+    await topic.produce(records_of(4))
+    await topic.until_offsets(local_start=3, tiered=2)
+    await topic.alter(retention_bytes="1")
+    await topic.until_offsets(log_start=3)
+    remembered = {"add": 0, "advance": 0, "remove": 0, "known": 0, "remember": 1}
+
+    async def deletions_are_in_the_topic() -> bool:
+        moved = await mover.move("import", suite, "--topic", topic.name)
+        assert moved == remembered, moved
+        return True
+
+    await eventually(deletions_are_in_the_topic, timeout_s=_COMMANDS_S, interval_s=1.0)
+    assert await mover.move("import", suite, "--topic", topic.name, "--apply") == remembered
+    assert not await topic.segments()
+    async with suite.metadata_role() as metadata:
+        assert await metadata.highest_offset_for_epoch(topic.tip(), 0) == 2
+    once_more = {**remembered, "known": 1, "remember": 0}
+    assert await mover.move("import", suite, "--topic", topic.name) == once_more
+    await topic.delete()
 
 
 async def _tier_and_import(mover: Mover, suite: KafkaSuite, name: str) -> list[Record]:
@@ -105,11 +131,13 @@ async def _tier_and_import(mover: Mover, suite: KafkaSuite, name: str) -> list[R
     acked = await topic.produce(records_of(5))
     await topic.until_offsets(local_start=4, tiered=3)
     assert not await topic.segments()
-    everything = {"add": 4, "advance": 0, "remove": 0, "known": 0}
-    assert await mover.move("import", suite) == everything
+    only = ("--topic", name)
+    everything = {"add": 4, "advance": 0, "remove": 0, "known": 0, "remember": 0}
+    assert await mover.move("import", suite, *only) == everything
     assert not await topic.segments()
-    assert await mover.move("import", suite, "--apply") == everything
-    assert await mover.move("import", suite, "--apply") == {**everything, "add": 0, "known": 4}
+    assert await mover.move("import", suite, *only, "--apply") == everything
+    again = {**everything, "add": 0, "known": 4}
+    assert await mover.move("import", suite, *only, "--apply") == again
     found = await topic.segments()
     assert [each.start_offset for each in found] == [0, 1, 2, 3]
     assert {each.state.name for each in found} == {"COPY_SEGMENT_FINISHED"}
@@ -124,9 +152,10 @@ async def _go_on_and_export(
     acked = acked + await topic.produce(records_of(2, seed=1))
     await topic.until_offsets(local_start=6, tiered=5)
     await scrub_topic(suite, topic.tip())
-    moved = {"add": 2, "advance": 0, "remove": 0, "known": 4}
-    assert await mover.move("export", suite) == moved
-    assert await mover.move("export", suite, "--apply", "--replication-factor", "1") == moved
+    moved = {"add": 2, "advance": 0, "remove": 0, "known": 4, "remember": 0}
+    assert await mover.move("export", suite, "--topic", name) == moved
+    options = ("--topic", name, "--apply", "--replication-factor", "1")
+    assert await mover.move("export", suite, *options) == moved
     return acked
 
 

@@ -1,9 +1,11 @@
 """Records of Kafka's metadata topic, what they come to, and what is to be written to make both sides agree."""
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
 from aquifer.common.v1 import partition_pb2, segment_pb2
+from aquifer_admin.metadata_topic.highest import peaks_of_gone
 from aquifer_admin.metadata_topic.moving import (
     DELETED,
     DELETING,
@@ -135,7 +137,9 @@ def test_records_come_to_the_last_state_of_each_segment() -> None:
         update(99, FINISHED),  # of a segment that was never begun
         update(0, STARTED),  # a step back
     ]
-    found = fold(records)
+    folded = fold(records)
+    found = folded.segments
+    assert folded.finished == {segment_key(segment_id(0)), segment_key(segment_id(10))}
     states = {each.start_offset: each.state for each in found.values()}
     assert states == {0: FINISHED, 10: DELETING, 20: STARTED}
     first = found[segment_key(segment_id(0))]
@@ -148,8 +152,10 @@ def test_a_deleted_partition_has_no_segments() -> None:
     marked = PartitionDelete(topic_id=TOPIC_ID, partition=3, finished=False)
     other = PartitionDelete(topic_id=TOPIC_ID, partition=4, finished=True)
     for last, state in ((gone, DELETED), (marked, FINISHED), (other, FINISHED)):
-        [found] = fold([segment(), update(0, FINISHED), last]).values()
+        folded = fold([segment(), update(0, FINISHED), last])
+        [found] = folded.segments.values()
         assert found.state == state
+        assert bool(folded.finished) == (state == FINISHED)
 
 
 @pytest.mark.parametrize(
@@ -185,3 +191,62 @@ def test_only_what_the_other_side_lacks_is_written(
 
 def test_what_was_never_known_and_is_deleted_is_not_written() -> None:
     assert plan({segment_key(segment_id(0)): segment(0, DELETED)}, {}) == {}
+
+
+def spanning(start_offset: int, end_offset: int, **epochs: int) -> Segment:
+    """Epochs are given as `e5=100`."""
+    made = segment(start_offset)
+    made.end_offset = end_offset
+    made.segment_leader_epochs.clear()
+    made.segment_leader_epochs.update({int(key[1:]): offset for key, offset in epochs.items()})
+    return made
+
+
+def peaks(records: list[Record]) -> dict[int, int]:
+    """Leader epoch to highest offset, of what only deleted segments say."""
+    folded = fold(deepcopy(records))
+    found = peaks_of_gone(folded.segments, folded.finished)
+    return {each.leader_epoch: each.highest_offset for each in found}
+
+
+def test_epochs_whose_segments_are_all_gone_keep_their_highest_offset() -> None:
+    """K-2: the highest offset of an epoch never decreases."""
+    records: list[Record] = [
+        spanning(0, 99, e0=0, e1=40),
+        spanning(100, 199, e1=100, e3=150),
+        spanning(200, 299, e3=200),
+        *(update(start, FINISHED) for start in (0, 100, 200)),
+        *(update(start, state) for start in (0, 100) for state in (DELETING, DELETED)),
+    ]
+    assert peaks(records) == {0: 39, 1: 149}
+    assert peaks([*records, update(200, DELETING)]) == {0: 39, 1: 149, 3: 299}
+
+
+def test_a_copy_that_was_never_finished_says_nothing_of_its_epoch() -> None:
+    assert peaks([segment(), update(0, DELETING), update(0, DELETED)]) == {}
+
+
+def test_of_two_copies_that_reach_as_far_the_one_that_stays_is_enough() -> None:
+    again = spanning(5, 9, e0=5)
+    records: list[Record] = [segment(), again, update(0, FINISHED), update(5, FINISHED)]
+    for gone in (0, 5):
+        assert peaks([*records, update(gone, DELETING), update(gone, DELETED)]) == {}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "present", "action", "states"),
+    [
+        (DELETED, None, Action.REMEMBER, (STARTED, FINISHED, DELETING, DELETED)),
+        (DELETING, None, Action.ADD, (STARTED, FINISHED, DELETING)),
+        (DELETED, STARTED, Action.REMOVE, (FINISHED, DELETING, DELETED)),
+        (DELETED, FINISHED, Action.REMOVE, (DELETING, DELETED)),
+        (DELETED, DELETED, Action.KNOWN, ()),
+    ],
+)
+def test_a_segment_that_is_a_peak_is_finished_before_it_is_gone(
+    wanted: Any, present: Any, action: Action, states: tuple[Any, ...]
+) -> None:
+    key = segment_key(segment_id(0))
+    there = {} if present is None else {key: segment(0, present)}
+    [move] = plan({key: segment(0, wanted)}, there, {key})["orders", TOPIC_ID, 3]
+    assert (move.action, move.states) == (action, states)

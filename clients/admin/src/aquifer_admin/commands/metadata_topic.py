@@ -12,17 +12,22 @@ from rich.progress import Progress
 from aquifer_admin.command import command
 from aquifer_admin.connection import Role, Session
 from aquifer_admin.documents import Document
+from aquifer_admin.metadata_topic.highest import peaks_of_gone
 from aquifer_admin.metadata_topic.moving import (
     Action,
+    Folded,
     Move,
     PartitionKey,
-    SegmentKey,
     fold,
     partition_key,
     plan,
 )
-from aquifer_admin.metadata_topic.records import Segment
-from aquifer_admin.metadata_topic.service import deleted_segments, known_segments, write_moves
+from aquifer_admin.metadata_topic.service import (
+    deleted_segments,
+    higher_peaks,
+    known_segments,
+    write_moves,
+)
 from aquifer_admin.metadata_topic.topic import MetadataTopic
 from aquifer_admin.render import Column, Report, progress_by_count, stacked, table
 
@@ -75,17 +80,22 @@ async def import_topic(
 ) -> Report:
     """Make metadata know what `__remote_log_metadata` of a Kafka cluster says, before its brokers use the plugin for metadata.
 
-    May be repeated: what is known is left, what was deleted meanwhile is removed. Exit code 1 when metadata refuses a segment; the
+    May be repeated: what is known is left, what was deleted meanwhile is removed. The highest offset of a leader epoch is kept even when
+    all its segments are gone ("remember"), as far back as the topic still says it. Exit code 1 when metadata refuses a segment; the
     others are done all the same.
     """
     peer = session.peer(Role.METADATA)
     kafka = _topic(session, bootstrap_server, kafka_property)
     with progress_by_count() as progress:
-        wanted = _of_topic(await _read(kafka, progress), topic)
+        read = _of_topic(await _read(kafka, progress), topic)
+        wanted = read.segments
         present = await known_segments(peer, {partition_key(each) for each in wanted.values()})
         unknown = [each for key, each in wanted.items() if key not in present]
         present |= await deleted_segments(peer, unknown)
-        planned = plan(wanted, present)
+        existing = {each[1:] for each in await asyncio.to_thread(kafka.user_partitions)}
+        gone = [each for each in peaks_of_gone(wanted, read.finished) if each.key[:2] in existing]
+        peaks = await higher_peaks(peer, gone)
+        planned = plan(wanted, present, peaks)
         bar = progress.add_task("writing metadata", total=_count(planned))
         refused = await write_moves(peer, planned, lambda: progress.advance(bar)) if write else {}
     return _report("import", planned, written=write, refused=refused)
@@ -113,7 +123,7 @@ async def export_topic(
     with progress_by_count() as progress:
         partitions = await asyncio.to_thread(kafka.user_partitions, topic)
         wanted = await known_segments(peer, partitions)
-        present = _of_topic(await _read_if_made(kafka, progress), topic)
+        present = _of_topic(await _read_if_made(kafka, progress), topic).segments
         gone = [each for key, each in present.items() if key not in wanted]
         planned = plan(wanted | await deleted_segments(peer, gone), present)
         if write:
@@ -136,7 +146,7 @@ def _topic(session: Session, bootstrap: str, properties: Sequence[str] | None) -
     return MetadataTopic({**given, "bootstrap.servers": bootstrap}, session.options.timeout_s)
 
 
-async def _read(kafka: MetadataTopic, progress: Progress) -> dict[SegmentKey, Segment]:
+async def _read(kafka: MetadataTopic, progress: Progress) -> Folded:
     bar = progress.add_task("reading the topic", total=None)
     records = await asyncio.to_thread(
         kafka.read, lambda count: progress.update(bar, completed=count)
@@ -144,19 +154,20 @@ async def _read(kafka: MetadataTopic, progress: Progress) -> dict[SegmentKey, Se
     return fold(records)
 
 
-async def _read_if_made(kafka: MetadataTopic, progress: Progress) -> dict[SegmentKey, Segment]:
+async def _read_if_made(kafka: MetadataTopic, progress: Progress) -> Folded:
     try:
         return await _read(kafka, progress)
     except RemoteResourceNotFoundError:
-        return {}
+        return Folded(segments={}, finished=set())
 
 
-def _of_topic(segments: dict[SegmentKey, Segment], topic: str | None) -> dict[SegmentKey, Segment]:
-    return {
+def _of_topic(read: Folded, topic: str | None) -> Folded:
+    segments = {
         key: each
-        for key, each in segments.items()
+        for key, each in read.segments.items()
         if topic in (None, each.segment_id.topic_id_partition.topic)
     }
+    return Folded(segments=segments, finished=read.finished & segments.keys())
 
 
 def _count(planned: Mapping[PartitionKey, Sequence[Move]]) -> int:

@@ -1,6 +1,6 @@
 """What one keeper of metadata has to be told so that it knows what the other knows."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -28,8 +28,18 @@ class Action(StrEnum):
     """It is further here: copied there, or about to be deleted."""
     REMOVE = "remove"
     """It is deleted here and not there."""
+    REMEMBER = "remember"
+    """It is gone from both sides, and only it says how far its leader epoch reached."""
     KNOWN = "known"
     """Nothing is to be done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folded:
+    """What records come to: the last state of each segment, deleted ones included, and whose copy was finished once."""
+
+    segments: dict[SegmentKey, Segment]
+    finished: set[SegmentKey]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,51 +68,67 @@ def segment_key(segment_id: segment_pb2.RemoteLogSegmentId) -> SegmentKey:
     return where.topic_id, where.partition, segment_id.id
 
 
-def fold(records: Iterable[Record]) -> dict[SegmentKey, Segment]:
-    """The last state of each segment, deleted ones included; records of a partition must be in their order.
+def fold(records: Iterable[Record]) -> Folded:
+    """What records come to; those of a partition must be in their order.
 
-    As in Kafka, a change of an unknown segment is dropped, and so is a step back.
+    As in Kafka, a change of an unknown segment is dropped, and so is a step back; nothing is remembered of a deleted partition.
     """
-    found: dict[SegmentKey, Segment] = {}
+    found = Folded(segments={}, finished=set())
     for record in records:
         if isinstance(record, PartitionDelete):
             if record.finished:
                 _delete_partition(found, record)
-        elif isinstance(record, Segment):
-            found.setdefault(segment_key(record.segment_id), record)
+            continue
+        key = segment_key(record.segment_id)
+        if isinstance(record, Segment):
+            found.segments.setdefault(key, record)
         else:
-            _apply(found.get(segment_key(record.segment_id)), record)
+            _apply(found.segments.get(key), record)
+        if key in found.segments and found.segments[key].state == FINISHED:
+            found.finished.add(key)
     return found
 
 
 def plan(
-    wanted: Mapping[SegmentKey, Segment], present: Mapping[SegmentKey, Segment]
+    wanted: Mapping[SegmentKey, Segment],
+    present: Mapping[SegmentKey, Segment],
+    peaks: Collection[SegmentKey] = (),
 ) -> dict[PartitionKey, list[Move]]:
-    """What is to be written where `present` is, so that it knows what `wanted` says; by partition, in offset order."""
+    """What is to be written where `present` is, so that it knows what `wanted` says; by partition, in offset order.
+
+    Args:
+        wanted: last states on this side, deleted ones included.
+        present: last states on the other side.
+        peaks: those that are or will be gone, and whose finished copy the other side must have seen all the same.
+    """
     planned: dict[PartitionKey, list[Move]] = {}
     for key, segment in sorted(wanted.items(), key=lambda item: item[1].start_offset):
         there = present.get(key)
-        if there is None and segment.state == DELETED:
+        if there is None and segment.state == DELETED and key not in peaks:
             continue
-        planned.setdefault(partition_key(segment), []).append(_move(segment, there))
+        move = _move(segment, there, is_peak=key in peaks)
+        planned.setdefault(partition_key(segment), []).append(move)
     return planned
 
 
-def _move(segment: Segment, there: Segment | None) -> Move:
+def _move(segment: Segment, there: Segment | None, *, is_peak: bool) -> Move:
     before = there.state if there is not None else 0
+    # Nothing needs to be copied any more to be deleted.
+    skipped = FINISHED if segment.state > FINISHED and not is_peak else None
     states = tuple(
         state
         for state in (STARTED, FINISHED, DELETING, DELETED)
-        # Nothing needs to be copied any more to be deleted.
-        if before < state <= segment.state and not (state == FINISHED and segment.state > FINISHED)
+        if before < state <= segment.state and state != skipped
     )
+    return Move(segment=segment, action=_action(segment, there, states), states=states)
+
+
+def _action(segment: Segment, there: Segment | None, states: tuple[State, ...]) -> Action:
     if not states:
-        action = Action.KNOWN
-    elif there is None:
-        action = Action.ADD
-    else:
-        action = Action.REMOVE if segment.state == DELETED else Action.ADVANCE
-    return Move(segment=segment, action=action, states=states)
+        return Action.KNOWN
+    if segment.state == DELETED:
+        return Action.REMEMBER if there is None else Action.REMOVE
+    return Action.ADD if there is None else Action.ADVANCE
 
 
 def _apply(segment: Segment | None, update: Update) -> None:
@@ -116,10 +142,11 @@ def _apply(segment: Segment | None, update: Update) -> None:
         segment.custom_metadata = update.custom_metadata
 
 
-def _delete_partition(found: Mapping[SegmentKey, Segment], deleted: PartitionDelete) -> None:
-    for (topic_id, partition, _), segment in found.items():
-        if (topic_id, partition) == (deleted.topic_id, deleted.partition):
+def _delete_partition(found: Folded, deleted: PartitionDelete) -> None:
+    for key, segment in found.segments.items():
+        if key[:2] == (deleted.topic_id, deleted.partition):
             segment.state = DELETED
+            found.finished.discard(key)
 
 
 def _begun(segment: Segment) -> Segment:

@@ -9,6 +9,7 @@ from aquifer_core.errors import InvalidRequestError, PreconditionError
 
 from aquifer_admin.cluster import in_parallel, read_segments_of_all
 from aquifer_admin.connection import Peer
+from aquifer_admin.metadata_topic.highest import Peak
 from aquifer_admin.metadata_topic.moving import (
     DELETED,
     Action,
@@ -50,6 +51,22 @@ async def deleted_segments(peer: Peer, segments: Sequence[Segment]) -> dict[Segm
 
     answers = await in_parallel(deleted(segment) for segment in segments)
     return {segment_key(each.segment_id): each for each in answers if each is not None}
+
+
+async def higher_peaks(peer: Peer, peaks: Sequence[Peak]) -> set[SegmentKey]:
+    """Segments that reached further in a leader epoch than metadata knows."""
+    stub = RemoteLogMetadataServiceStub(peer.channel)
+
+    async def is_higher(peak: Peak) -> bool:
+        request = facts_pb2.GetHighestOffsetForEpochRequest(
+            topic_id_partition=peak.segment.segment_id.topic_id_partition,
+            leader_epoch=peak.leader_epoch,
+        )
+        answer = await peer.ask(stub.GetHighestOffsetForEpoch, request)
+        return not answer.HasField("offset") or answer.offset < peak.highest_offset
+
+    answers = await in_parallel(is_higher(each) for each in peaks)
+    return {peak.key for peak, higher in zip(peaks, answers, strict=True) if higher}
 
 
 async def write_moves(

@@ -106,7 +106,7 @@ class MetadataTopic:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise _unavailable(error) from error
 
-    def user_partitions(self, topic: str | None) -> list[tuple[str, str, int]]:
+    def user_partitions(self, topic: str | None = None) -> list[tuple[str, str, int]]:
         """Topic, topic id and number of every partition of the cluster, or of one topic.
 
         Raises:
