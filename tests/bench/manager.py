@@ -2,14 +2,15 @@
 
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from aquifer_standalone.stack import Stack, StackSettings
 from bench.manager_backlog import measure_backlog
-from bench.manager_cold import measure_cold
+from bench.manager_cold import measure_cold, tier_topic
 from bench.manager_idle import measure_idle
 from bench.manager_latency import measure_hot_beside_cold, measure_latencies
 
@@ -21,7 +22,6 @@ class Sizes:
     """How much is measured.
 
     Attributes:
-        partitions: of the topics that one consumer reads hot and cold.
         topic_bytes: of each of these topics.
         rounds: how often hot and cold, or with and without, take turns.
         produce_s: for how long latency is taken in a round.
@@ -30,7 +30,6 @@ class Sizes:
         idle_s: for how long it is watched.
     """
 
-    partitions: tuple[int, ...] = (1, 8, 64)
     topic_bytes: int = 384 * MIB
     rounds: int = 3
     produce_s: float = 4.0
@@ -41,7 +40,6 @@ class Sizes:
 
 
 TINY = Sizes(
-    partitions=(1, 8),
     topic_bytes=64 * MIB,
     rounds=1,
     produce_s=1.0,
@@ -50,27 +48,53 @@ TINY = Sizes(
     idle_s=3.0,
 )
 """Tries out whether everything works; the figures mean nothing."""
+_EAGER = {"AQUIFER_MANAGER_TASK_INTERVAL_MS": "500"}
 
 
-async def measure(sizes: Sizes = Sizes()) -> Mapping[str, float]:
-    """Everything on suites of one broker."""
-    figures: dict[str, float] = {}
-    async with _suite(AQUIFER_MANAGER_TASK_INTERVAL_MS="500") as suite:
-        for partitions in sizes.partitions:
-            figures |= await measure_cold(
-                suite, partitions, total_bytes=sizes.topic_bytes, rounds=sizes.rounds
-            )
-        topic = f"cold-{sizes.partitions[0]}"
-        figures |= await measure_latencies(suite, topic)
+async def cold(sizes: Sizes, partitions: int) -> Mapping[str, float]:
+    """One consumer of a topic, hot and cold."""
+    async with _suite(**_EAGER) as suite:
+        return await measure_cold(
+            suite, partitions, total_bytes=sizes.topic_bytes, rounds=sizes.rounds
+        )
+
+
+async def latency(sizes: Sizes) -> Mapping[str, float]:
+    """First bytes, offsets by time, and producing beside cold readers."""
+    async with _suite(**_EAGER) as suite:
+        topic = await tier_topic(suite, 1, total_bytes=sizes.topic_bytes)
+        figures = dict(await measure_latencies(suite, topic))
         figures |= await measure_hot_beside_cold(
             suite, topic, seconds=sizes.produce_s, rounds=sizes.rounds
         )
+        return figures
+
+
+async def backlog(sizes: Sizes) -> Mapping[str, float]:
+    """Draining what was rolled before tiering was enabled."""
     async with _suite() as suite:
-        figures |= await measure_backlog(
+        return await measure_backlog(
             suite, segments=sizes.backlog_segments, segment_bytes=sizes.backlog_segment_bytes
         )
-        figures |= await measure_idle(suite, partitions=sizes.idle_partitions, seconds=sizes.idle_s)
-    return figures
+
+
+async def idle(sizes: Sizes) -> Mapping[str, float]:
+    """Partitions with nothing in them."""
+    async with _suite() as suite:
+        return await measure_idle(suite, partitions=sizes.idle_partitions, seconds=sizes.idle_s)
+
+
+def parts(sizes: Sizes) -> Mapping[str, Callable[[], Awaitable[Mapping[str, float]]]]:
+    """What can be measured by itself, each on a suite of one broker of its own."""
+    return {
+        **{f"cold_{count}p": partial(cold, sizes, count) for count in (1, 8, 64)},
+        "latency": partial(latency, sizes),
+        "backlog": partial(backlog, sizes),
+        "idle": partial(idle, sizes),
+    }
+
+
+PARTS = parts(Sizes())
 
 
 @asynccontextmanager

@@ -17,12 +17,7 @@ async def measure_cold(
     suite: Stack, partitions: int, *, total_bytes: int, rounds: int
 ) -> Mapping[str, float]:
     """Consumes a topic hot, tiers it, and consumes the remote part cold, with empty caches each time."""
-    topic = f"cold-{partitions}"
-    segment_bytes = total_bytes // partitions // _SEGMENTS_PER_PARTITION
-    segment_bytes = min(max(segment_bytes, _SMALLEST_SEGMENT), _LARGEST_SEGMENT)
-    config = {"segment.bytes": str(segment_bytes)}
-    await asyncio.to_thread(load.create_topic, suite.bootstrap, topic, partitions, config)
-    await asyncio.to_thread(load.produce, suite.bootstrap, topic, partitions, total_bytes)
+    topic = await _produced(suite, partitions, total_bytes)
     count = total_bytes // load.RECORD_BYTES
     ends = {number: (count - number - 1) // partitions + 1 for number in range(partitions)}
     hot = [
@@ -39,3 +34,21 @@ async def measure_cold(
         f"cold_mb_s_{partitions}p": statistics.median(cold),
         f"cold_over_hot_{partitions}p": statistics.median(cold) / statistics.median(hot),
     }
+
+
+async def tier_topic(suite: Stack, partitions: int, *, total_bytes: int) -> str:
+    """A topic whose rolled segments are only remote."""
+    topic = await _produced(suite, partitions, total_bytes)
+    await copy_all(suite, topic, partitions)
+    await drop_local(suite, topic, partitions)
+    return topic
+
+
+async def _produced(suite: Stack, partitions: int, total_bytes: int) -> str:
+    topic = f"cold-{partitions}"
+    segment_bytes = total_bytes // partitions // _SEGMENTS_PER_PARTITION
+    segment_bytes = min(max(segment_bytes, _SMALLEST_SEGMENT), _LARGEST_SEGMENT)
+    config = {"segment.bytes": str(segment_bytes)}
+    await asyncio.to_thread(load.create_topic, suite.bootstrap, topic, partitions, config)
+    await asyncio.to_thread(load.produce, suite.bootstrap, topic, partitions, total_bytes)
+    return topic
