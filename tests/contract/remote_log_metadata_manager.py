@@ -7,6 +7,7 @@ from contract.remote_log_metadata.changing import FencingContract, WritingContra
 from contract.remote_log_metadata.expiring import PartitionDeletionContract, RetentionContract
 from contract.remote_log_metadata.finding import ListingContract, LookupContract
 from contract.remote_log_metadata.steps import Manager, brought_to, changes, listed, tip
+from contract.remote_log_metadata.summarizing import SummaryContract
 from contract.remote_log_metadata.watching import WatchContract
 
 
@@ -17,6 +18,7 @@ class RemoteLogMetadataManagerContract(
     FencingContract,
     PartitionDeletionContract,
     RetentionContract,
+    SummaryContract,
     WatchContract,
 ):
     """Derive from it and give a fixture `rlmm`: a configured manager that knows nothing yet."""

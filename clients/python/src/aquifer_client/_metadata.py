@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from aquifer_core.errors import (
     UnavailableError,
 )
 from aquifer_core.ids import RemoteLogSegmentId, TopicIdPartition
+from aquifer_core.partition_summary import PartitionSummary
 from aquifer_core.ports import (
     PartitionChange,
     RemoteLogMetadataManager,
@@ -32,6 +33,7 @@ from aquifer_rpc import convert
 from aquifer_rpc.calls import FOREVER, call_stream, call_unary
 
 from aquifer_client._connected import Connection
+from aquifer_client._partition_summaries import summaries_from_pb, summaries_request
 
 if TYPE_CHECKING:
     from aquifer.metadata.v1.remote_log_metadata_service_pb2_grpc import (
@@ -190,6 +192,14 @@ class GrpcRemoteLogMetadataManager(RemoteLogMetadataManager):
         )
         answer = await call_unary(self._stub.ListRetentionCandidates, request)
         return convert.retention_plan_from_pb(answer)
+
+    async def partition_summaries(
+        self, partitions: Sequence[tuple[TopicIdPartition, int | None]]
+    ) -> list[PartitionSummary | None]:
+        """See `PartitionSummaries`."""
+        request = summaries_request(partitions)
+        answer = await call_unary(self._stub.SummarizePartitions, request)
+        return summaries_from_pb(answer, len(partitions))
 
     async def earliest_log_offset(self, topic_id_partition: TopicIdPartition) -> int | None:
         """See `RemoteLogMetadataManager`."""

@@ -2,16 +2,18 @@
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aquifer_core import segment_lifecycle as lifecycle
 from aquifer_core.clock import SystemClock
+from aquifer_core.errors import InvalidRequestError
 from aquifer_core.ids import KafkaUuid, RemoteLogSegmentId, TopicIdPartition
 from aquifer_core.leader_epoch import (
     build_filtered_leader_epoch_map,
     is_segment_within_leader_epochs,
 )
+from aquifer_core.partition_summary import MAX_SUMMARIES, PartitionSummary
 from aquifer_core.ports import (
     Clock,
     PartitionChange,
@@ -305,6 +307,36 @@ class InMemoryRemoteLogMetadataManager(RemoteLogMetadataManager):
         partition.version += 1
         partition.earliest_log_offset = offset
         partition.announce(PartitionChange(version=partition.version, earliest_log_offset=offset))
+
+    async def partition_summaries(
+        self, partitions: Sequence[tuple[TopicIdPartition, int | None]]
+    ) -> list[PartitionSummary | None]:
+        """See `PartitionSummaries`."""
+        if len(partitions) > MAX_SUMMARIES:
+            raise InvalidRequestError(f"{len(partitions)} partitions in one question")
+        found = [self._summary(tip) for tip, _ in partitions]
+        return [
+            None if summary.version == known else summary
+            for summary, (_, known) in zip(found, partitions, strict=True)
+        ]
+
+    def _summary(self, tip: TopicIdPartition) -> PartitionSummary:
+        partition, listed = self._of(tip), self._listed(tip, None)
+        ages = [
+            each.max_timestamp_ms if each.max_timestamp_ms >= 0 else each.event_timestamp_ms
+            for each in listed
+        ]
+        return PartitionSummary(
+            version=partition.version,
+            earliest_log_offset=partition.earliest_log_offset,
+            segments=len(listed),
+            unfinished_segments=sum(
+                each.state is not _State.COPY_SEGMENT_FINISHED for each in listed
+            ),
+            oldest_timestamp_ms=min(ages, default=-1),
+            highest_end_offset=max((each.end_offset for each in listed), default=-1),
+            highest_offsets=dict(partition.highest_offsets),
+        )
 
     async def on_partition_leadership_changes(
         self, leaders: Mapping[TopicIdPartition, int], followers: Collection[TopicIdPartition]

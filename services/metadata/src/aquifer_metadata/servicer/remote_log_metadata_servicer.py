@@ -8,9 +8,13 @@ from aquifer.metadata.v1 import remote_log_metadata_service_pb2 as pb
 from aquifer.metadata.v1.remote_log_metadata_service_pb2_grpc import (
     RemoteLogMetadataServiceServicer,
 )
+from aquifer_core.errors import PreconditionError
+from aquifer_core.partition_summary import PartitionSummaries
 from aquifer_core.ports import RemoteLogMetadataManager
 from aquifer_core.segment import RemoteLogSegmentMetadata
 from aquifer_rpc import convert
+
+from aquifer_metadata.servicer.partition_summaries import summaries_from_request, summary_to_pb
 
 # In quotes: the class is generic in its stub only.
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -183,6 +187,21 @@ class RemoteLogMetadataServicer(RemoteLogMetadataServiceServicer):
             request.now_ms,
         )
         return convert.retention_plan_to_pb(plan)
+
+    async def SummarizePartitions(
+        self, request: pb.SummarizePartitionsRequest, context: Context
+    ) -> pb.SummarizePartitionsResponse:
+        """See the contract."""
+        if not isinstance(self._manager, PartitionSummaries):
+            raise PreconditionError("the metadata behind this service has no summaries")
+        asked = summaries_from_request(request)
+        found = await self._manager.partition_summaries(asked)
+        return pb.SummarizePartitionsResponse(
+            partitions=[
+                summary_to_pb(summary, known)
+                for summary, (_, known) in zip(found, asked, strict=True)
+            ]
+        )
 
     async def WatchPartition(
         self, request: pb.WatchPartitionRequest, context: Context

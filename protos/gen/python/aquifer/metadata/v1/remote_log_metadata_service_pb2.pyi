@@ -1083,6 +1083,164 @@ class ListRetentionCandidatesResponse(_message.Message):
 Global___ListRetentionCandidatesResponse: _TypeAlias = ListRetentionCandidatesResponse  # noqa: Y015
 
 @_typing.final
+class SummarizePartition(_message.Message):
+    """A partition to summarize."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_PARTITION_FIELD_NUMBER: _builtins.int
+    KNOWN_VERSION_FIELD_NUMBER: _builtins.int
+    known_version: _builtins.int
+    """Version that the caller knows; absent: none."""
+    @_builtins.property
+    def topic_id_partition(self) -> _partition_pb2.TopicIdPartition:
+        """Partition."""
+
+    def __init__(
+        self,
+        *,
+        topic_id_partition: _partition_pb2.TopicIdPartition | None = ...,
+        known_version: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_known_version", b"_known_version", "known_version", b"known_version", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_known_version", b"_known_version", "known_version", b"known_version", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__known_version: _TypeAlias = _typing.Literal["known_version"]  # noqa: Y015
+    _WhichOneofArgType__known_version: _TypeAlias = _typing.Literal["_known_version", b"_known_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__known_version) -> _WhichOneofReturnType__known_version | None: ...
+
+Global___SummarizePartition: _TypeAlias = SummarizePartition  # noqa: Y015
+
+@_typing.final
+class SummarizePartitionsRequest(_message.Message):
+    """Asks for summaries."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SummarizePartition]:
+        """At most 1,000."""
+
+    def __init__(
+        self,
+        *,
+        partitions: _abc.Iterable[Global___SummarizePartition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SummarizePartitionsRequest: _TypeAlias = SummarizePartitionsRequest  # noqa: Y015
+
+@_typing.final
+class EpochHighestOffset(_message.Message):
+    """The highest offset of a leader epoch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    leader_epoch: _builtins.int
+    """Leader epoch."""
+    offset: _builtins.int
+    """Highest offset ever finished for it."""
+    def __init__(
+        self,
+        *,
+        leader_epoch: _builtins.int = ...,
+        offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EpochHighestOffset: _TypeAlias = EpochHighestOffset  # noqa: Y015
+
+@_typing.final
+class PartitionSummary(_message.Message):
+    """A partition's remote metadata in numbers, all of one moment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    UNCHANGED_FIELD_NUMBER: _builtins.int
+    EARLIEST_LOG_OFFSET_FIELD_NUMBER: _builtins.int
+    SEGMENTS_FIELD_NUMBER: _builtins.int
+    UNFINISHED_SEGMENTS_FIELD_NUMBER: _builtins.int
+    OLDEST_TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
+    HIGHEST_END_OFFSET_FIELD_NUMBER: _builtins.int
+    HIGHEST_OFFSETS_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Rises with every change of the partition; 0: nothing is known of it."""
+    unchanged: _builtins.bool
+    """The version is the one that the caller knows; everything below is absent."""
+    earliest_log_offset: _builtins.int
+    """Recorded log start offset; absent: never recorded."""
+    segments: _builtins.int
+    """Segments that are not gone."""
+    unfinished_segments: _builtins.int
+    """Those in another state than COPY_SEGMENT_FINISHED."""
+    oldest_timestamp_ms: _builtins.int
+    """Lowest time of the segments' newest records, of the last change where that is unknown; -1: no segment."""
+    highest_end_offset: _builtins.int
+    """Highest end offset of all segments; -1: no segment."""
+    @_builtins.property
+    def highest_offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___EpochHighestOffset]:
+        """By leader epoch, ascending."""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        unchanged: _builtins.bool = ...,
+        earliest_log_offset: _builtins.int | None = ...,
+        segments: _builtins.int = ...,
+        unfinished_segments: _builtins.int = ...,
+        oldest_timestamp_ms: _builtins.int = ...,
+        highest_end_offset: _builtins.int = ...,
+        highest_offsets: _abc.Iterable[Global___EpochHighestOffset] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_earliest_log_offset", b"_earliest_log_offset", "earliest_log_offset", b"earliest_log_offset"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_earliest_log_offset", b"_earliest_log_offset", "earliest_log_offset", b"earliest_log_offset", "highest_end_offset", b"highest_end_offset", "highest_offsets", b"highest_offsets", "oldest_timestamp_ms", b"oldest_timestamp_ms", "segments", b"segments", "unchanged", b"unchanged", "unfinished_segments", b"unfinished_segments", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__earliest_log_offset: _TypeAlias = _typing.Literal["earliest_log_offset"]  # noqa: Y015
+    _WhichOneofArgType__earliest_log_offset: _TypeAlias = _typing.Literal["_earliest_log_offset", b"_earliest_log_offset"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__earliest_log_offset) -> _WhichOneofReturnType__earliest_log_offset | None: ...
+
+Global___PartitionSummary: _TypeAlias = PartitionSummary  # noqa: Y015
+
+@_typing.final
+class SummarizePartitionsResponse(_message.Message):
+    """Summaries."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionSummary]:
+        """In the order asked."""
+
+    def __init__(
+        self,
+        *,
+        partitions: _abc.Iterable[Global___PartitionSummary] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SummarizePartitionsResponse: _TypeAlias = SummarizePartitionsResponse  # noqa: Y015
+
+@_typing.final
 class WatchPartitionRequest(_message.Message):
     """Asks for a partition's changes."""
 

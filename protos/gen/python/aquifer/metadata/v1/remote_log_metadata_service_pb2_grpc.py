@@ -122,6 +122,11 @@ class RemoteLogMetadataServiceStub:
                 request_serializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.ListRetentionCandidatesRequest.SerializeToString,
                 response_deserializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.ListRetentionCandidatesResponse.FromString,
                 _registered_method=True)
+        self.SummarizePartitions = channel.unary_unary(
+                '/aquifer.metadata.v1.RemoteLogMetadataService/SummarizePartitions',
+                request_serializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.SummarizePartitionsRequest.SerializeToString,
+                response_deserializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.SummarizePartitionsResponse.FromString,
+                _registered_method=True)
         self.WatchPartition = channel.unary_stream(
                 '/aquifer.metadata.v1.RemoteLogMetadataService/WatchPartition',
                 request_serializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.WatchPartitionRequest.SerializeToString,
@@ -305,6 +310,16 @@ class RemoteLogMetadataServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SummarizePartitions(self, request, context):
+        """Answers in a few numbers what is known of many partitions, at most 1,000, so that a caller with many of them need not ask several
+        questions for each, and asks again only about those that changed.
+
+        Errors: none beyond the service's.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WatchPartition(self, request, context):
         """Streams the changes of a partition after a version, then new ones as they happen, without end. 0 begins with what exists.
 
@@ -420,6 +435,11 @@ def add_RemoteLogMetadataServiceServicer_to_server(servicer, server):
                     servicer.ListRetentionCandidates,
                     request_deserializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.ListRetentionCandidatesRequest.FromString,
                     response_serializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.ListRetentionCandidatesResponse.SerializeToString,
+            ),
+            'SummarizePartitions': grpc.unary_unary_rpc_method_handler(
+                    servicer.SummarizePartitions,
+                    request_deserializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.SummarizePartitionsRequest.FromString,
+                    response_serializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.SummarizePartitionsResponse.SerializeToString,
             ),
             'WatchPartition': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchPartition,
@@ -877,6 +897,33 @@ class RemoteLogMetadataService:
             '/aquifer.metadata.v1.RemoteLogMetadataService/ListRetentionCandidates',
             aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.ListRetentionCandidatesRequest.SerializeToString,
             aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.ListRetentionCandidatesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SummarizePartitions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aquifer.metadata.v1.RemoteLogMetadataService/SummarizePartitions',
+            aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.SummarizePartitionsRequest.SerializeToString,
+            aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.SummarizePartitionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

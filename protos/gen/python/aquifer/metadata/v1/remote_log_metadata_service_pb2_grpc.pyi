@@ -132,6 +132,12 @@ class RemoteLogMetadataServiceStub:
 
     Errors: none beyond the service's.
     """
+    SummarizePartitions: _grpc.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.SummarizePartitionsRequest, _remote_log_metadata_service_pb2.SummarizePartitionsResponse]
+    """Answers in a few numbers what is known of many partitions, at most 1,000, so that a caller with many of them need not ask several
+    questions for each, and asks again only about those that changed.
+
+    Errors: none beyond the service's.
+    """
     WatchPartition: _grpc.UnaryStreamMultiCallable[_remote_log_metadata_service_pb2.WatchPartitionRequest, _remote_log_metadata_service_pb2.WatchPartitionResponse]
     """Streams the changes of a partition after a version, then new ones as they happen, without end. 0 begins with what exists.
 
@@ -255,6 +261,12 @@ class RemoteLogMetadataServiceAsyncStub(RemoteLogMetadataServiceStub):
     """
     ListRetentionCandidates: _aio.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.ListRetentionCandidatesRequest, _remote_log_metadata_service_pb2.ListRetentionCandidatesResponse]  # type: ignore[assignment]
     """Decides what retention deletes now, oldest first, each offset of the lineage counted once. Changes nothing.
+
+    Errors: none beyond the service's.
+    """
+    SummarizePartitions: _aio.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.SummarizePartitionsRequest, _remote_log_metadata_service_pb2.SummarizePartitionsResponse]  # type: ignore[assignment]
+    """Answers in a few numbers what is known of many partitions, at most 1,000, so that a caller with many of them need not ask several
+    questions for each, and asks again only about those that changed.
 
     Errors: none beyond the service's.
     """
@@ -474,6 +486,18 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_remote_log_metadata_service_pb2.ListRetentionCandidatesResponse, _abc.Awaitable[_remote_log_metadata_service_pb2.ListRetentionCandidatesResponse]]:
         """Decides what retention deletes now, oldest first, each offset of the lineage counted once. Changes nothing.
+
+        Errors: none beyond the service's.
+        """
+
+    @_abc_1.abstractmethod
+    def SummarizePartitions(
+        self,
+        request: _remote_log_metadata_service_pb2.SummarizePartitionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_remote_log_metadata_service_pb2.SummarizePartitionsResponse, _abc.Awaitable[_remote_log_metadata_service_pb2.SummarizePartitionsResponse]]:
+        """Answers in a few numbers what is known of many partitions, at most 1,000, so that a caller with many of them need not ask several
+        questions for each, and asks again only about those that changed.
 
         Errors: none beyond the service's.
         """

@@ -1,9 +1,10 @@
 """The RemoteLogMetadataManager on PostgreSQL."""
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
 from aquifer_core.errors import UnavailableError
 from aquifer_core.ids import RemoteLogSegmentId, TopicIdPartition
+from aquifer_core.partition_summary import PartitionSummary
 from aquifer_core.ports import (
     Clock,
     PartitionChange,
@@ -28,6 +29,7 @@ from aquifer_metadata.adapters.postgres.remote_log_past import RemoteLogPast
 from aquifer_metadata.adapters.postgres.remote_log_pruning import RemoteLogPruning
 from aquifer_metadata.adapters.postgres.remote_log_reads import RemoteLogReads
 from aquifer_metadata.adapters.postgres.remote_log_retention import RemoteLogRetention
+from aquifer_metadata.adapters.postgres.remote_log_summaries import RemoteLogSummaries
 from aquifer_metadata.adapters.postgres.remote_log_watch import RemoteLogWatch
 from aquifer_metadata.adapters.postgres.remote_log_writes import RemoteLogWrites
 
@@ -72,6 +74,7 @@ class PostgresRemoteLogMetadataManager(RemoteLogMetadataManager):
         self._lookups = RemoteLogLookups(database)
         self._reads = RemoteLogReads(database, page_size=page_size)
         self._retention = RemoteLogRetention(database)
+        self._summaries = RemoteLogSummaries(database)
         self._writes = RemoteLogWrites(database, signal, clock, trace_id)
         self._deletions = RemoteLogDeletions(
             database, clock, page_size=page_size, undelete_grace_ms=undelete_grace_ms
@@ -157,6 +160,12 @@ class PostgresRemoteLogMetadataManager(RemoteLogMetadataManager):
     ) -> RetentionPlan:
         """See `RemoteLogMetadataManager`."""
         return await self._retention.plan(topic_id_partition, lineage, policy, now_ms)
+
+    async def partition_summaries(
+        self, partitions: Sequence[tuple[TopicIdPartition, int | None]]
+    ) -> list[PartitionSummary | None]:
+        """See `PartitionSummaries`."""
+        return await self._summaries.of(partitions)
 
     async def earliest_log_offset(self, topic_id_partition: TopicIdPartition) -> int | None:
         """See `RemoteLogMetadataManager`."""
