@@ -55,9 +55,9 @@ async def serve(settings: MetadataSettings) -> None:
         await server.run_until_signal()
 
 
-async def migrate_only(settings: MetadataSettings) -> None:
-    """Brings the schema up to date and ends."""
-    await migrate(database_options(settings))
+async def migrate_only(settings: MetadataSettings, revision: str = "head") -> None:
+    """Brings the schema up to date, or to another revision, and ends."""
+    await migrate(database_options(settings), revision)
 
 
 @asynccontextmanager

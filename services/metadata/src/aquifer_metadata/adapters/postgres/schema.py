@@ -19,21 +19,33 @@ from aquifer_metadata.adapters.postgres.database import (
     connect_arguments,
     sqlalchemy_url,
 )
+from aquifer_metadata.adapters.postgres.tables import metadata
 
 logger = structlog.get_logger(__name__)
 
 _MIGRATION_LOCK = 4_919_405_001
 """Key of the advisory lock that lets one replica migrate while the others wait."""
 
-_LOCK_NOT_AVAILABLE = "55P03"
+_GAVE_WAY = frozenset({"55P03", "40P01"})
+"""lock_not_available, deadlock_detected."""
+
+# Those that are in the way longest come first. Another database of the server is nobody's business.
+_OLDEST_HOLDERS = text("""
+SELECT DISTINCT a.pid, a.application_name, a.xact_start, c.relname,
+  extract(epoch FROM clock_timestamp() - a.xact_start)::int AS age_s
+FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid JOIN pg_class c ON c.oid = l.relation
+WHERE l.granted AND l.pid <> pg_backend_pid() AND c.relname = ANY(:tables)
+  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+ORDER BY a.xact_start LIMIT 3
+""")
 
 
 async def migrate(
     options: DatabaseOptions, revision: str = "head", *, lock_wait_s: float = 60.0
 ) -> None:
-    """Brings the schema to a revision; idempotent, safe from several replicas at once.
+    """Brings the schema to a revision, forward or back; idempotent, safe from several replicas at once.
 
-    Statements wait at most `options.lock_timeout_ms` for a table lock, so that a migration gives way to
+    Each step is a transaction of its own. Statements wait at most `options.lock_timeout_ms` for a table lock, so that a migration gives way to
     traffic instead of blocking it; run it again then.
 
     Raises:
@@ -125,12 +137,28 @@ async def _run_giving_way(connection: AsyncConnection, revision: str) -> None:
         await connection.run_sync(_run, revision)
         await connection.commit()
     except OperationalError as error:
-        if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+        if getattr(error.orig, "sqlstate", None) not in _GAVE_WAY:
             raise
+        await connection.rollback()
+        found = await connection.run_sync(_current_revision)
+        holders = await _oldest_holders(connection)
         raise PreconditionError(
-            "a table to be migrated is in use; nothing was changed by the step under way, migrate again",
+            f"a table to be migrated is in use for longer than the lock timeout; the schema is whole at {found}, and"
+            f" traffic goes on. {holders}; let that end or end it with pg_terminate_backend, then run"
+            " `aquifer-metadata migrate` again",
             reason=ErrorReason.SCHEMA_MISMATCH,
+            metadata={"found": found or "", "expected": head_revision()},
         ) from error
+
+
+async def _oldest_holders(connection: AsyncConnection) -> str:
+    """Who seems to be in the way, for people."""
+    rows = await connection.execute(_OLDEST_HOLDERS, {"tables": list(metadata.tables)})
+    found = [
+        f"process {row.pid} ({row.application_name or 'unnamed'}) uses {row.relname} since {row.age_s} s"
+        for row in rows
+    ]
+    return "; ".join(found) or "Nobody uses it any more"
 
 
 def _current_revision(connection: Connection) -> str | None:
@@ -150,10 +178,20 @@ def _refuse_newer(connection: Connection) -> None:
 def _run(connection: Connection, revision: str) -> None:
     configuration = _configuration()
     configuration.attributes["connection"] = connection
-    if revision == "base" or revision.startswith("-"):
+    back = _is_back(revision, _current_revision(connection))
+    # Inside a transaction the steps would not have one each.
+    connection.rollback()
+    if back:
         command.downgrade(configuration, revision)
     else:
         command.upgrade(configuration, revision)
+
+
+def _is_back(revision: str, current: str | None) -> bool:
+    if revision in ("base", "head") or revision.startswith(("-", "+")):
+        return revision[0] in "b-"
+    older = {each.revision for each in _scripts().walk_revisions(head=current or "base")}
+    return revision in older
 
 
 def _mismatch(found: str | None, message: str) -> PreconditionError:
