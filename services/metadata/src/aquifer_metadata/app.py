@@ -115,7 +115,7 @@ def _cluster_stores(
         topics=SqlTopicStore(
             database, signal, defaults, clock=SystemClock(), trace_id=current_trace_id
         ),
-        configs=SqlConfigStore(database, signal),
+        configs=SqlConfigStore(database, signal, clock=SystemClock(), trace_id=current_trace_id),
         partitions=SqlPartitionStore(
             database, signal, max_replication_factor=cluster.max_replication_factor
         ),

@@ -1,27 +1,49 @@
 """Settings of topics and brokers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypedDict
 
 from aquifer_core.errors import ErrorReason, InvalidRequestError, RemoteResourceNotFoundError
+from aquifer_core.ports import Clock
 from sqlalchemy import select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from aquifer_metadata.adapters.postgres import cluster_log
+from aquifer_metadata.adapters.postgres import cluster_log, tiering_switch
 from aquifer_metadata.adapters.postgres.change_signal import CLUSTER, ChangeSignal
 from aquifer_metadata.adapters.postgres.cluster_log import ClusterTransaction
 from aquifer_metadata.adapters.postgres.database import Database
+from aquifer_metadata.adapters.postgres.remote_log_deletions import mark_topic
 from aquifer_metadata.adapters.postgres.tables import broker_config, topic
 from aquifer_metadata.domain.cluster import ConfigChange, ConfigResource, ConfigResourceType
-from aquifer_metadata.domain.topic_config import apply_changes, check_topic_configs
+from aquifer_metadata.domain.topic_config import (
+    REMOTE_STORAGE_ENABLE,
+    apply_changes,
+    check_topic_configs,
+    is_true,
+)
+
+
+class _Origin(TypedDict):
+    now_ms: int
+    trace_id: str
 
 
 class SqlConfigStore:
     """Implements `ConfigStore`."""
 
-    def __init__(self, database: Database, signal: ChangeSignal) -> None:
+    def __init__(
+        self,
+        database: Database,
+        signal: ChangeSignal,
+        *,
+        clock: Clock,
+        trace_id: Callable[[], str],
+    ) -> None:
         self._database = database
         self._signal = signal
+        self._clock = clock
+        self._trace_id = trace_id
 
     async def alter(
         self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool
@@ -34,6 +56,14 @@ class SqlConfigStore:
             configs = apply_changes(before, changes)
             if resource.type is ConfigResourceType.TOPIC:
                 check_topic_configs(configs, before=before)
+                await self._switch_tiering(
+                    connection,
+                    resource.name,
+                    changes,
+                    before=before,
+                    after=configs,
+                    validate_only=validate_only,
+                )
             if not validate_only and configs != before:
                 await _write(transaction, resource, configs)
             return configs, await transaction.finish()
@@ -41,6 +71,31 @@ class SqlConfigStore:
         altered = await self._database.write(work)
         self._signal.changed(CLUSTER)
         return altered
+
+    async def _switch_tiering(
+        self,
+        connection: AsyncConnection,
+        name: str,
+        changes: Sequence[ConfigChange],
+        *,
+        before: Mapping[str, str],
+        after: Mapping[str, str],
+        validate_only: bool,
+    ) -> None:
+        """Marks or reopens the remote partitions; also when the setting was true already, since its data may be gone."""
+        if all(change.key != REMOTE_STORAGE_ENABLE for change in changes):
+            return
+        topic_id = await connection.scalar(select(topic.c.topic_id).where(topic.c.name == name))
+        assert topic_id is not None
+        origin: _Origin = {"now_ms": self._clock.now_ms(), "trace_id": self._trace_id()}
+        if is_true(after, REMOTE_STORAGE_ENABLE):
+            finished = await tiering_switch.check_deletions_finished(connection, topic_id)
+            if finished and not validate_only:
+                await tiering_switch.reopen(connection, topic_id, **origin)
+        elif is_true(before, REMOTE_STORAGE_ENABLE) and not validate_only:
+            await mark_topic(
+                connection, topic_id, name, tiered=True, reason="tiering disabled", **origin
+            )
 
     async def describe(self, resource: ConfigResource) -> Mapping[str, str]:
         """See `ConfigStore.describe`."""

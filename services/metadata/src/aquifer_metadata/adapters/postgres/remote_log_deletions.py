@@ -1,4 +1,4 @@
-"""Deletions of partitions: those to be done, and the one that a topic's deletion begins."""
+"""Deletions of partitions: those to be done, and those that the deletion of a topic, or the end of its tiering, begins."""
 
 import uuid
 from collections.abc import AsyncIterator
@@ -53,7 +53,7 @@ marked AS (
   RETURNING p.topic_id, p.partition, p.version)
 INSERT INTO remote_log_segment_event (topic_id, partition, version, timestamp_ms, broker_id, event_timestamp_ms, reason,
   trace_id, delete_state)
-SELECT topic_id, partition, version, :now_ms, {_NOBODY}, :now_ms, 'topic deleted', :trace_id, {_MARKED} FROM marked
+SELECT topic_id, partition, version, :now_ms, {_NOBODY}, :now_ms, :reason, :trace_id, {_MARKED} FROM marked
 RETURNING partition
 """)
 
@@ -103,17 +103,19 @@ async def mark_topic(
     tiered: bool,
     now_ms: int,
     trace_id: str,
+    reason: str = "topic deleted",
 ) -> int:
-    """Marks the partitions of a topic that has not been deleted yet; from the commit on no copy can be added to them.
+    """Marks the partitions of a topic whose remote data is to go; from the commit on no copy can be added to them.
 
     Args:
-        connection: of the transaction that deletes the topic, before its partitions go.
+        connection: of the transaction that deletes the topic, before its partitions go, or ends its tiering.
         topic_id: the topic.
         topic: its name.
         tiered: its partitions may be copied: also those are marked of which nothing is known yet, since a first copy may be on
             its way.
         now_ms: wall clock.
         trace_id: for the history.
+        reason: likewise.
 
     Returns:
         How many were marked.
@@ -124,6 +126,7 @@ async def mark_topic(
         "tiered": tiered,
         "now_ms": now_ms,
         "trace_id": trace_id,
+        "reason": reason,
     }
     return len((await connection.execute(_MARK_TOPIC, values)).all())
 

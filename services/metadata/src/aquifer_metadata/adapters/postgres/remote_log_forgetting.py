@@ -14,10 +14,16 @@ from aquifer_metadata.adapters.postgres.remote_log_rows import PartitionKey, par
 _FORGOTTEN = int(RemotePartitionDeleteState.DELETE_PARTITION_FINISHED)
 _GONE = int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
 
+# Whoever comes late finds a partition that takes segments again, and leaves it alone.
+_HELD = f"""held AS MATERIALIZED (
+  SELECT FROM remote_log_partition
+  WHERE topic_id = :topic_id AND partition = :partition AND delete_state = {_FORGOTTEN} FOR UPDATE)"""
+
 _FORGET_BATCH = text(f"""
-WITH batch AS (
+WITH {_HELD},
+batch AS (
   SELECT segment_id, leader_epochs FROM remote_log_segment
-  WHERE topic_id = :topic_id AND partition = :partition
+  WHERE EXISTS (SELECT FROM held) AND topic_id = :topic_id AND partition = :partition
   ORDER BY start_offset, segment_id LIMIT :batch_size FOR UPDATE),
 epochs AS (
   DELETE FROM remote_log_segment_epoch e
@@ -34,8 +40,10 @@ FROM removed
 RETURNING segment_id
 """)
 
-_FORGET_OFFSETS = text("""
-DELETE FROM remote_log_epoch WHERE topic_id = :topic_id AND partition = :partition
+_FORGET_OFFSETS = text(f"""
+WITH {_HELD}
+DELETE FROM remote_log_epoch
+WHERE topic_id = :topic_id AND partition = :partition AND EXISTS (SELECT FROM held)
 """)
 
 _LEFT_OVER = text(f"""
@@ -55,7 +63,7 @@ class RemoteLogForgetting:
         self._batch_size = batch_size
 
     async def forget(self, tip: TopicIdPartition) -> None:
-        """Removes everything about a partition; idempotent."""
+        """Removes everything about a partition whose deletion has finished; idempotent."""
         await self._forget(partition_key(tip))
 
     async def forget_left_over(self) -> int:

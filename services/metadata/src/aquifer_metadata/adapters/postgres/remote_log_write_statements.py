@@ -73,6 +73,10 @@ SELECT :topic_id, :partition, :version, :now_ms, :segment_id, :from_state, :stat
 FROM removed
 """)
 
+DELETED_BEFORE = text("""
+SELECT delete_event_timestamp_ms IS NOT NULL FROM remote_log_partition WHERE topic_id = :topic_id AND partition = :partition
+""")
+
 MOVE_DELETION = text("""
 WITH moved AS (
   UPDATE remote_log_partition SET delete_state = :delete_state, delete_event_timestamp_ms = :event_timestamp_ms,

@@ -14,7 +14,7 @@ from aquifer_core.segment import (
 from aquifer_core.state import RemoteLogSegmentState, RemotePartitionDeleteState
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from aquifer_metadata.adapters.postgres import remote_log_references
+from aquifer_metadata.adapters.postgres import remote_log_references, tiering_switch
 from aquifer_metadata.adapters.postgres import remote_log_write_statements as statements
 from aquifer_metadata.adapters.postgres.change_signal import ChangeSignal, partition_signal
 from aquifer_metadata.adapters.postgres.database import Database, Work
@@ -77,6 +77,8 @@ class RemoteLogWrites:
                 lifecycle.check_update_of_unknown(update, last)
                 return False
             lifecycle.check_transition(segment_id, before.state, update.state)
+            if _delete_state(partition) is None:
+                tiering_switch.refuse_late_deletion(update, before.state)
             after = before.with_update(update)
             if after == before:
                 return False
@@ -102,7 +104,7 @@ class RemoteLogWrites:
 
         async def work(connection: AsyncConnection) -> bool:
             partition = await _take(connection, tip, None)
-            before = _delete_state(partition)
+            before = await _deletion_before(connection, partition, values)
             lifecycle.check_partition_delete_transition(tip, before, metadata.state)
             if before is metadata.state:
                 return False
@@ -189,6 +191,16 @@ async def _apply(
         await remote_log_references.reference(connection, values)
     elif before is _State.COPY_SEGMENT_FINISHED:
         await remote_log_references.unreference(connection, values)
+
+
+async def _deletion_before(
+    connection: AsyncConnection, partition: Columns, values: Mapping[str, Any]
+) -> RemotePartitionDeleteState | None:
+    """The state of a deletion. One that finished before tiering was enabled again answers late calls as it did."""
+    state = _delete_state(partition)
+    if state is None and await connection.scalar(statements.DELETED_BEFORE, values):
+        return _FORGOTTEN
+    return state
 
 
 async def _find(
