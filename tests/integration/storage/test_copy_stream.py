@@ -8,7 +8,7 @@ import builders
 import pytest
 from aquifer.storage.v1 import remote_storage_service_pb2 as pb
 from aquifer.storage.v1.remote_storage_service_pb2_grpc import RemoteStorageServiceStub
-from aquifer_client._segment_parts import copy_messages
+from aquifer_client._segment_parts import copy_messages, encode_copy_message
 from aquifer_core.errors import (
     AquiferError,
     CorruptSegmentError,
@@ -54,7 +54,10 @@ def left(tmp_path: Path) -> Callable[[], list[str]]:
 
 async def sound_messages() -> list[Message]:
     """The messages of a sound copy."""
-    return [message async for message in copy_messages(SEGMENT.metadata, SEGMENT.data)]
+    return [
+        Message.FromString(encode_copy_message(message))
+        async for message in copy_messages(SEGMENT.metadata, SEGMENT.data)
+    ]
 
 
 async def sent(channel: Channel, messages: list[Message]) -> pb.CopyLogSegmentDataResponse:

@@ -6,7 +6,10 @@ from aquifer.storage.v1 import remote_storage_service_pb2 as pb
 from aquifer_core.formats.checksum import crc32c
 from aquifer_rpc.large_messages import (
     MAX_DATA_BYTES,
+    WireChunk,
+    decode_chunk_or,
     decode_piece,
+    encode_chunk_or,
     encoded_data,
     encoded_pieces,
     large_bytes_or,
@@ -16,6 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 SIZES = st.sampled_from([1, 127, 128, 16_384, MAX_DATA_BYTES, MAX_DATA_BYTES + 1])
+COPY = pb.CopyLogSegmentDataRequest
+ENCODE = encode_chunk_or(COPY.SerializeToString, COPY.CHUNK_FIELD_NUMBER)
+DECODE = decode_chunk_or(COPY.FromString, COPY.CHUNK_FIELD_NUMBER)
 DATA_FIELD = manager_pb.FetchResponse.DATA_FIELD_NUMBER
 
 
@@ -98,3 +104,64 @@ def test_messages_without_large_bytes_are_decoded_as_ever() -> None:
 
     assert decode(plan.SerializeToString()) == plan
     assert decode(b"") == manager_pb.FetchResponse()
+
+
+@given(
+    part=st.sampled_from(pb.SegmentPart.values()),
+    position=st.integers(0, 1 << 62),
+    data=st.binary(max_size=300),
+    checksum=st.integers(0, (1 << 32) - 1),
+)
+def test_chunks_of_a_copy_travel_as_protobuf_would_have_sent_them(
+    part: pb.SegmentPart.ValueType, position: int, data: bytes, checksum: int
+) -> None:
+    message = COPY(chunk=pb.CopyChunk(part=part, position=position, data=data, crc32c=checksum))
+
+    assert COPY.FromString(ENCODE(WireChunk(part, position, memoryview(data), checksum))) == message
+    read = DECODE(message.SerializeToString())
+    assert isinstance(read, WireChunk)
+    assert (read.part, read.position, bytes(read.data), read.crc32c) == (
+        (part, position, data, checksum)
+    )
+
+
+@pytest.mark.parametrize("size_bytes", [127, 128, 16_384, MAX_DATA_BYTES])
+def test_large_chunks_of_a_copy_are_encoded_as_protobuf_encodes_them(size_bytes: int) -> None:
+    data = bytes(size_bytes)
+    chunk = pb.CopyChunk(part=pb.SEGMENT_PART_SEGMENT, position=1 << 40, data=data, crc32c=9)
+
+    encoded = ENCODE(WireChunk(pb.SEGMENT_PART_SEGMENT, 1 << 40, data, 9))
+
+    assert encoded == COPY(chunk=chunk).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        COPY(),
+        COPY(finish=pb.CopyFinish()),
+        COPY(spec=pb.CopySpec(parts=[pb.PartSpec(size_bytes=1)])),
+    ],
+)
+def test_other_messages_of_a_copy_are_left_to_protobuf(
+    message: pb.CopyLogSegmentDataRequest,
+) -> None:
+    assert DECODE(message.SerializeToString()) == message
+    assert ENCODE(message) == message.SerializeToString()
+
+
+def test_a_chunk_with_more_around_it_is_left_to_protobuf() -> None:
+    chunk = COPY(chunk=pb.CopyChunk(part=pb.SEGMENT_PART_SEGMENT, data=b"abc"))
+    later = chunk.SerializeToString() + b"\x7a\x02hi"
+
+    assert not isinstance(DECODE(later), WireChunk)
+    assert not isinstance(DECODE(later + chunk.SerializeToString()), WireChunk)
+
+
+@pytest.mark.parametrize("cut", [1, 6, 10])
+def test_a_chunk_that_was_cut_off_is_refused(cut: int) -> None:
+    chunk = pb.CopyChunk(part=pb.SEGMENT_PART_SEGMENT, data=b"abc" * 10, crc32c=9)
+    wire = COPY(chunk=chunk).SerializeToString()
+
+    with pytest.raises(DecodeError):
+        DECODE(wire[:-cut])

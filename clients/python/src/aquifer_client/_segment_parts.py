@@ -2,14 +2,21 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Protocol
+from typing import Final, Protocol, TypeAlias
 
 from aquifer.storage.v1 import remote_storage_service_pb2 as pb
 from aquifer_core.errors import CorruptSegmentError
 from aquifer_core.formats.checksum import crc32c
 from aquifer_core.segment import LogSegmentData, RemoteLogSegmentMetadata
 from aquifer_rpc import convert
-from aquifer_rpc.large_messages import MAX_DATA_BYTES
+from aquifer_rpc.large_messages import MAX_DATA_BYTES, WireChunk, encode_chunk_or
+
+CopyMessage: TypeAlias = pb.CopyLogSegmentDataRequest | WireChunk
+
+encode_copy_message: Final = encode_chunk_or(
+    pb.CopyLogSegmentDataRequest.SerializeToString,
+    pb.CopyLogSegmentDataRequest.CHUNK_FIELD_NUMBER,
+)
 
 
 class Piece(Protocol):
@@ -33,7 +40,7 @@ class Piece(Protocol):
 
 async def copy_messages(
     metadata: RemoteLogSegmentMetadata, data: LogSegmentData
-) -> AsyncGenerator[pb.CopyLogSegmentDataRequest, None]:
+) -> AsyncGenerator[CopyMessage, None]:
     """The messages of a copy in the order of the contract: spec, the indexes, the log, finish."""
     small = small_parts(data)
     specs = [pb.PartSpec(part=part, size_bytes=len(content)) for part, content in small]
@@ -45,8 +52,9 @@ async def copy_messages(
             yield _chunk(part, position, content[position : position + MAX_DATA_BYTES])
     position = 0
     async for read in data.log_segment.chunks():
-        for start in range(0, len(read), MAX_DATA_BYTES):
-            piece = bytes(read[start : start + MAX_DATA_BYTES])
+        view = memoryview(read)
+        for start in range(0, len(view), MAX_DATA_BYTES):
+            piece = view[start : start + MAX_DATA_BYTES]
             yield _chunk(pb.SEGMENT_PART_SEGMENT, position, piece)
             position += len(piece)
     yield pb.CopyLogSegmentDataRequest(finish=pb.CopyFinish())
@@ -89,12 +97,8 @@ async def checked_pieces(
             yield data
 
 
-def _chunk(
-    part: pb.SegmentPart.ValueType, position: int, data: bytes
-) -> pb.CopyLogSegmentDataRequest:
-    return pb.CopyLogSegmentDataRequest(
-        chunk=pb.CopyChunk(part=part, position=position, data=data, crc32c=crc32c(data))
-    )
+def _chunk(part: pb.SegmentPart.ValueType, position: int, data: bytes | memoryview) -> WireChunk:
+    return WireChunk(part, position, data, crc32c(data))
 
 
 def _corrupt(segment_id: str, piece: Piece, complaint: str) -> CorruptSegmentError:

@@ -24,7 +24,7 @@ from aquifer_rpc.large_messages import WirePiece, decode_piece
 from google.protobuf.message import Message
 
 from aquifer_client._connected import Connection
-from aquifer_client._segment_parts import checked_pieces, copy_messages
+from aquifer_client._segment_parts import checked_pieces, copy_messages, encode_copy_message
 
 if TYPE_CHECKING:
     from aquifer.storage.v1.remote_storage_service_pb2_grpc import RemoteStorageServiceAsyncStub
@@ -47,6 +47,7 @@ class GrpcRemoteStorageManager(RemoteStorageManager):
     def __init__(self) -> None:
         self._connection = Connection()
         self._made_stub: RemoteStorageServiceAsyncStub | None = None
+        self._copies: Any = None
         self._piece_streams: dict[type[Message], Any] = {}
 
     async def configure(self, configs: Mapping[str, str]) -> None:
@@ -57,6 +58,11 @@ class GrpcRemoteStorageManager(RemoteStorageManager):
         """
         channel = self._connection.open(configs)
         self._made_stub = RemoteStorageServiceStub(channel)
+        self._copies = channel.stream_unary(
+            f"/{_SERVICE}/CopyLogSegmentData",
+            request_serializer=encode_copy_message,
+            response_deserializer=pb.CopyLogSegmentDataResponse.FromString,
+        )
         self._piece_streams = {
             request: channel.unary_stream(
                 f"/{_SERVICE}/{method}",
@@ -70,9 +76,11 @@ class GrpcRemoteStorageManager(RemoteStorageManager):
         self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
     ) -> CopyResult:
         """See `RemoteStorageManager`. Bytes are read from the source no faster than the service takes them."""
+        if self._copies is None:
+            raise _not_configured()
         async with aclosing(copy_messages(metadata, data)) as messages:
             answer = await call_upload(
-                self._stub.CopyLogSegmentData,
+                self._copies,
                 messages,
                 deadline_s=self._connection.config.stream_deadline_s,
                 affinity=_affinity(metadata),

@@ -7,7 +7,7 @@ message is being written, and a failure after the first message, are answered th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from typing import Any, Final, TypeAlias
 
@@ -26,6 +26,7 @@ _CANCELLATION_S: Final = 5.0
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Behavior: TypeAlias = Callable[[Any, Context], Awaitable[Any]]
+Decoder: TypeAlias = Callable[[bytes], Any]
 
 
 class ServingInterceptor(grpc.aio.ServerInterceptor):
@@ -34,8 +35,15 @@ class ServingInterceptor(grpc.aio.ServerInterceptor):
     Endless methods are streams without a deadline of their own; `end_watches` ends them when the server drains.
     """
 
-    def __init__(self, settings: GrpcServerSettings, *, endless_methods: frozenset[str]) -> None:
+    def __init__(
+        self,
+        settings: GrpcServerSettings,
+        *,
+        endless_methods: frozenset[str],
+        decoders: Mapping[str, Decoder],
+    ) -> None:
         self._settings = settings
+        self._decoders = decoders
         self._endless_methods = endless_methods
         self._watches: set[asyncio.Timeout] = set()
         # gRPC asks anew for each RPC.
@@ -77,7 +85,7 @@ class ServingInterceptor(grpc.aio.ServerInterceptor):
         async def serve(request: Any, context: Context) -> Any:
             return await self._serve(method, context, behavior, request)
 
-        return _rebuilt(make, serve, handler)
+        return self._rebuilt(make, serve, method, handler)
 
     def _streaming(self, method: str, handler: Handler) -> Handler:
         streams = handler.request_streaming
@@ -108,7 +116,7 @@ class ServingInterceptor(grpc.aio.ServerInterceptor):
         async def serve(request: Any, context: Context) -> None:
             await self._serve(method, context, drive, request)
 
-        return _rebuilt(make, serve, handler)
+        return self._rebuilt(make, serve, method, handler)
 
     # Coroutines where context managers would read better: this is on the path of every RPC, and generators are slow.
     async def _serve(self, method: str, context: Context, behavior: Behavior, request: Any) -> Any:
@@ -157,14 +165,15 @@ class ServingInterceptor(grpc.aio.ServerInterceptor):
             raise DeadlineExceededError(text)
         return given_s - min(self._settings.deadline_reserve_s, given_s * _RESERVE_SHARE)
 
-
-def _rebuilt(make: Any, serve: Callable[..., Awaitable[Any]], handler: Handler) -> Handler:
-    made: Handler = make(
-        serve,
-        request_deserializer=handler.request_deserializer,
-        response_serializer=_unless_encoded(handler.response_serializer),
-    )
-    return made
+    def _rebuilt(
+        self, make: Any, serve: Callable[..., Awaitable[Any]], method: str, handler: Handler
+    ) -> Handler:
+        made: Handler = make(
+            serve,
+            request_deserializer=self._decoders.get(method, handler.request_deserializer),
+            response_serializer=_unless_encoded(handler.response_serializer),
+        )
+        return made
 
 
 def _unless_encoded(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes]:

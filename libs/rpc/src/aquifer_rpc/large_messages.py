@@ -14,8 +14,11 @@ from google.protobuf.message import DecodeError, Message
 
 __all__ = [
     "MAX_DATA_BYTES",
+    "WireChunk",
     "WirePiece",
+    "decode_chunk_or",
     "decode_piece",
+    "encode_chunk_or",
     "encoded_data",
     "encoded_pieces",
     "large_bytes_or",
@@ -26,6 +29,11 @@ MAX_DATA_BYTES: Final = 1 << 20
 _POSITION: Final = 1  # int64
 _DATA: Final = 2  # bytes
 _CRC32C: Final = 3  # fixed32
+
+_PART: Final = 1  # enum
+_POSITION_IN_PART: Final = 2  # int64
+_DATA_OF_PART: Final = 3  # bytes
+_CRC32C_OF_DATA: Final = 4  # fixed32
 
 _VARINT: Final = 0
 _FIXED64: Final = 1
@@ -40,6 +48,15 @@ class WirePiece(NamedTuple):
 
     position: int
     data: memoryview
+    crc32c: int
+
+
+class WireChunk(NamedTuple):
+    """A chunk of one of the parts of a segment that is copied; `data` of one that came lies in its message."""
+
+    part: int
+    position: int
+    data: bytes | memoryview
     crc32c: int
 
 
@@ -74,7 +91,7 @@ def decode_piece(wire: bytes) -> WirePiece:
     data = view[:0]
     for field, value in _fields(view):
         if field == _POSITION and isinstance(value, int):
-            position = value - (1 << 64) if value >> 63 else value
+            position = _signed(value)
         elif field == _DATA and isinstance(value, memoryview):
             data = value
         elif field == _CRC32C and isinstance(value, int):
@@ -82,21 +99,82 @@ def decode_piece(wire: bytes) -> WirePiece:
     return WirePiece(position, data, checksum)
 
 
+def encode_chunk_or(
+    encode: Callable[[_Response], bytes], field: int
+) -> Callable[[_Response | WireChunk], bytes]:
+    """An encoder of messages with `part = 1`, `position = 2`, `data = 3` and `crc32c = 4` in a field of another; others as told."""
+
+    def encoded(message: _Response | WireChunk) -> bytes:
+        if not isinstance(message, WireChunk):
+            return encode(message)
+        part, position, data, checksum = message
+        header = b"".join(
+            (
+                _tag(_PART, _VARINT) + _varint(part),
+                _tag(_POSITION_IN_PART, _VARINT) + _varint(position),
+                _length(_DATA_OF_PART, len(data)),
+            )
+        )
+        trailer = _tag(_CRC32C_OF_DATA, _FIXED32) + checksum.to_bytes(4, "little")
+        size_bytes = len(header) + len(data) + len(trailer)
+        return b"".join((_length(field, size_bytes), header, data, trailer))
+
+    return encoded
+
+
+def decode_chunk_or(
+    decode: Callable[[bytes], _Response], field: int
+) -> Callable[[bytes], _Response | WireChunk]:
+    """A decoder of what `encode_chunk_or` encodes; it decodes other messages as told."""
+    content = _only_field(field)
+
+    def decoded(wire: bytes) -> _Response | WireChunk:
+        chunk = content(wire)
+        return decode(wire) if chunk is None else _chunk(chunk)
+
+    return decoded
+
+
 def large_bytes_or(
     decode: Callable[[bytes], _Response], field: int
 ) -> Callable[[bytes], _Response | memoryview]:
     """A decoder that gives the bytes of messages with nothing but one bytes field, and decodes others as told."""
-    tag = _tag(field, _LENGTH)
+    content = _only_field(field)
 
     def decoded(wire: bytes) -> _Response | memoryview:
-        if wire.startswith(tag):
-            view = memoryview(wire)
-            size_bytes, start = _read_varint(view, len(tag))
-            if start + size_bytes == len(wire):
-                return view[start:]
-        return decode(wire)
+        data = content(wire)
+        return decode(wire) if data is None else data
 
     return decoded
+
+
+def _only_field(field: int) -> Callable[[bytes], memoryview | None]:
+    """Gives the content of messages that are one field with a length and nothing else."""
+    tag = _tag(field, _LENGTH)
+
+    def content(wire: bytes) -> memoryview | None:
+        if not wire.startswith(tag):
+            return None
+        view = memoryview(wire)
+        size_bytes, start = _read_varint(view, len(tag))
+        return view[start:] if start + size_bytes == len(wire) else None
+
+    return content
+
+
+def _chunk(view: memoryview) -> WireChunk:
+    part = position = checksum = 0
+    data = view[:0]
+    for field, value in _fields(view):
+        if isinstance(value, memoryview):
+            data = value if field == _DATA_OF_PART else data
+        elif field == _PART:
+            part = value
+        elif field == _POSITION_IN_PART:
+            position = _signed(value)
+        elif field == _CRC32C_OF_DATA:
+            checksum = value
+    return WireChunk(part, position, data, checksum)
 
 
 def _cut(data: Buffer) -> Iterator[tuple[int, memoryview]]:
@@ -135,6 +213,10 @@ def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
             return value, at
         shift += 7
     raise DecodeError("a message was cut off or is none")
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >> 63 else value
 
 
 def _tag(field: int, kind: int) -> bytes:

@@ -17,7 +17,7 @@ from grpc_reflection.v1alpha import reflection
 from aquifer_rpc.credentials import server_credentials
 from aquifer_rpc.flow_control import window_options
 from aquifer_rpc.health import Probe, Readiness
-from aquifer_rpc.interceptors import ServingInterceptor
+from aquifer_rpc.interceptors import Decoder, ServingInterceptor
 from aquifer_rpc.settings import GrpcServerSettings
 from aquifer_rpc.supervised import SupervisedLoop
 
@@ -52,6 +52,7 @@ class GrpcServer:
         name: str,
         probes: Mapping[str, Probe] | None = None,
         endless_methods: Collection[str] = (),
+        decoders: Mapping[str, Decoder] | None = None,
     ) -> None:
         """Prepares a server; nothing is bound yet.
 
@@ -61,12 +62,15 @@ class GrpcServer:
             probes: dependency name -> raises when the dependency is not usable; without any the server is ready at once.
             endless_methods: full names ("/aquifer.metadata.v1.RemoteLogMetadataService/WatchPartition") of streams that have
                 no end; only these run without a deadline.
+            decoders: full names of methods whose requests protobuf is not to decode -> what does.
         """
         self.port = 0
         self._settings = settings
         self._name = name
         self._interceptor = ServingInterceptor(
-            settings, endless_methods=_BUILT_IN_ENDLESS | frozenset(endless_methods)
+            settings,
+            endless_methods=_BUILT_IN_ENDLESS | frozenset(endless_methods),
+            decoders=decoders or {},
         )
         self._readiness = Readiness(probes or {}, probe_deadline_s=settings.probe_deadline_s)
         self._adders: list[Callable[[grpc.aio.Server], None]] = []

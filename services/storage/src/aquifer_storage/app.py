@@ -30,8 +30,10 @@ from aquifer_storage.domain.store_checks import STORE_CHECKS
 from aquifer_storage.domain.upload_sweeper import StaleUploads, UploadSweeper
 from aquifer_storage.domain.work_limits import Work, WorkLimits
 from aquifer_storage.servicer import RemoteStorageServicer
+from aquifer_storage.servicer.copy_stream import decode_copy_message
 from aquifer_storage.settings import Backend, S3Settings, StorageSettings
 
+_COPY: Final = "/aquifer.storage.v1.RemoteStorageService/CopyLogSegmentData"
 _SWEEP_DEADLINE_S: Final = 3600.0
 
 
@@ -62,7 +64,12 @@ async def running_server(settings: StorageSettings) -> AsyncIterator[GrpcServer]
             limits=limits,
         )
         stack.push_async_callback(storage.close)
-        server = GrpcServer(settings.grpc, name="storage", probes=probes)
+        server = GrpcServer(
+            settings.grpc,
+            name="storage",
+            probes=probes,
+            decoders={_COPY: decode_copy_message},
+        )
         server.add(
             add_RemoteStorageServiceServicer_to_server,
             RemoteStorageServicer(

@@ -1,14 +1,14 @@
 """The stream of messages of a copy, as a segment to copy."""
 
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Final, TypeAlias
 
 from aquifer.storage.v1 import remote_storage_service_pb2 as pb
 from aquifer_core.errors import CorruptSegmentError, InvalidRequestError
 from aquifer_core.formats.checksum import crc32c
 from aquifer_core.segment import LogSegmentData, RemoteLogSegmentMetadata
 from aquifer_rpc import convert
-from aquifer_rpc.large_messages import MAX_DATA_BYTES
+from aquifer_rpc.large_messages import MAX_DATA_BYTES, WireChunk, decode_chunk_or
 
 _MAX_SMALL_PARTS_BYTES: Final = 64 << 20
 _REQUIRED: Final = (
@@ -17,6 +17,13 @@ _REQUIRED: Final = (
     pb.SEGMENT_PART_LEADER_EPOCHS,
     pb.SEGMENT_PART_SEGMENT,
 )
+
+CopyMessage: TypeAlias = pb.CopyLogSegmentDataRequest | WireChunk
+
+decode_copy_message: Final = decode_chunk_or(
+    pb.CopyLogSegmentDataRequest.FromString, pb.CopyLogSegmentDataRequest.CHUNK_FIELD_NUMBER
+)
+"""Reads a message of a copy; a chunk's bytes stay where they came to lie."""
 
 
 class CopyStream:
@@ -27,7 +34,7 @@ class CopyStream:
     `CorruptSegmentError` for a chunk that does not match its CRC.
     """
 
-    def __init__(self, requests: AsyncIterator[pb.CopyLogSegmentDataRequest]) -> None:
+    def __init__(self, requests: AsyncIterator[CopyMessage]) -> None:
         self._requests = requests
         self._position = 0
         self.size_bytes = 0
@@ -35,7 +42,7 @@ class CopyStream:
     async def receive(self) -> tuple[RemoteLogSegmentMetadata, LogSegmentData]:
         """Read the spec and all parts but the log."""
         first = await self._next()
-        if first.WhichOneof("message") != "spec":
+        if isinstance(first, WireChunk) or first.WhichOneof("message") != "spec":
             raise InvalidRequestError("the first message of a copy must be its spec")
         metadata = convert.segment_metadata_from_pb(first.spec.metadata, "spec.metadata")
         sizes = _checked_sizes(first.spec)
@@ -50,14 +57,14 @@ class CopyStream:
             log_segment=self,
         )
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncIterator[bytes | memoryview]:
         """Yield the log's bytes, then make sure that the copy was finished."""
         self._position = 0
         while self._position < self.size_bytes:
             # Not kept here: whoever waits for the next bytes has no use for these.
             yield await self._data(pb.SEGMENT_PART_SEGMENT, self.size_bytes)
         last = await self._next()
-        if last.WhichOneof("message") != "finish":
+        if isinstance(last, WireChunk) or last.WhichOneof("message") != "finish":
             raise InvalidRequestError(
                 f"the log was announced with {self.size_bytes} bytes, and then a copy must finish"
             )
@@ -68,17 +75,21 @@ class CopyStream:
             found.append(await self._data(part, size_bytes))
         return b"".join(found)
 
-    async def _data(self, part: pb.SegmentPart.ValueType, size_bytes: int) -> bytes:
+    async def _data(self, part: pb.SegmentPart.ValueType, size_bytes: int) -> bytes | memoryview:
         """Return the next bytes of a part."""
         data = _checked_chunk(await self._next(), part, self._position, size_bytes)
         self._position += len(data)
         return data
 
-    async def _next(self) -> pb.CopyLogSegmentDataRequest:
+    async def _next(self) -> CopyMessage:
         try:
-            return await anext(self._requests)
+            message = await anext(self._requests)
         except StopAsyncIteration:
             raise InvalidRequestError("the stream ended without finish") from None
+        if isinstance(message, WireChunk) or message.WhichOneof("message") != "chunk":
+            return message
+        chunk = message.chunk  # with fields of a later version
+        return WireChunk(chunk.part, chunk.position, chunk.data, chunk.crc32c)
 
 
 def _checked_sizes(spec: pb.CopySpec) -> dict[pb.SegmentPart.ValueType, int]:
@@ -101,25 +112,24 @@ def _checked_sizes(spec: pb.CopySpec) -> dict[pb.SegmentPart.ValueType, int]:
 
 
 def _checked_chunk(
-    request: pb.CopyLogSegmentDataRequest,
+    message: CopyMessage,
     part: pb.SegmentPart.ValueType,
     position: int,
     size_bytes: int,
-) -> bytes:
-    chunk = request.chunk
-    if request.WhichOneof("message") != "chunk" or chunk.part != part:
+) -> bytes | memoryview:
+    if not isinstance(message, WireChunk) or message.part != part:
         raise InvalidRequestError(
             f"{_name(part)} was announced with {size_bytes} bytes, {position} came before another message"
         )
-    data = chunk.data
-    if chunk.position != position or not 0 < len(data) <= MAX_DATA_BYTES:
+    data = message.data
+    if message.position != position or not 0 < len(data) <= MAX_DATA_BYTES:
         raise InvalidRequestError(
-            f"{_name(part)}: a chunk of {len(data)} bytes at position {chunk.position}, expected up to "
+            f"{_name(part)}: a chunk of {len(data)} bytes at position {message.position}, expected up to "
             f"{MAX_DATA_BYTES} bytes at position {position}"
         )
     if position + len(data) > size_bytes:
         raise InvalidRequestError(f"{_name(part)} is longer than the {size_bytes} bytes announced")
-    if crc32c(data) != chunk.crc32c:
+    if crc32c(data) != message.crc32c:
         raise CorruptSegmentError(
             f"{_name(part)}: the chunk at position {position} was damaged on its way",
             metadata={"position": str(position)},
