@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 from aquifer_core.errors import CorruptRecordError
 from aquifer_core.formats.batch_layout import (
@@ -29,15 +29,22 @@ from aquifer_core.formats.checksum import Buffer, crc32c
 __all__ = [
     "BATCH_HEADER_BYTES",
     "LOG_OVERHEAD_BYTES",
+    "BatchHeader",
     "CompressionCodec",
     "RecordBatch",
     "TimestampType",
+    "check_crc",
     "complete_batches_size",
     "iter_batches",
+    "iter_headers",
     "patch_header",
     "patch_max_timestamp_and_type",
     "validate_crc",
 ]
+
+BatchHeader: TypeAlias = tuple[int, ...]
+"""Base offset, length, leader epoch, magic, CRC, attributes, last offset delta, base and largest timestamp, producer id and epoch,
+base sequence, number of records."""
 
 _LENGTH: Final = struct.Struct(">i")
 _LONG: Final = struct.Struct(">q")
@@ -65,15 +72,15 @@ class RecordBatch:
             CorruptRecordError: No complete, well-formed batch of magic 2 starts there.
         """
         view = memoryview(buffer)
-        header = _read_header(view, position)
-        if header is None:
+        found = next(iter_headers(view, position), None)
+        if found is None:
             raise CorruptRecordError(f"incomplete record batch at position {position}")
         self._buffer = view
-        self._header = header
+        self._header = found[0]
         self.position = position
 
     @classmethod
-    def _of(cls, view: memoryview, position: int, header: tuple[int, ...]) -> "RecordBatch":
+    def _of(cls, view: memoryview, position: int, header: BatchHeader) -> "RecordBatch":
         batch = cls.__new__(cls)
         batch._buffer = view
         batch._header = header
@@ -224,9 +231,30 @@ def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[RecordBatch]:
         CorruptRecordError: A stored length is impossible or a magic is not supported.
     """
     view = memoryview(buffer)
-    while (header := _read_header(view, position)) is not None:
-        yield RecordBatch._of(view, position, header)
-        position += LOG_OVERHEAD_BYTES + header[1]
+    for header, start, _ in iter_headers(view, position):
+        yield RecordBatch._of(view, start, header)
+
+
+def iter_headers(view: memoryview, position: int = 0) -> Iterator[tuple[BatchHeader, int, int]]:
+    """Yield the fields, start and end of the complete batches from a position on; as `iter_batches`, at half the cost.
+
+    Raises:
+        CorruptRecordError: A stored length is impossible or a magic is not supported.
+    """
+    available, unpack = len(view), BATCH_HEADER.unpack_from
+    while position + BATCH_HEADER_BYTES <= available:
+        header = unpack(view, position)
+        length = header[1]
+        if length < MIN_STORED_LENGTH:
+            raise CorruptRecordError(f"batch length {length} at position {position} is too small")
+        end = position + LOG_OVERHEAD_BYTES + length
+        if end > available:
+            return
+        if header[3] != MAGIC or length < BATCH_HEADER_BYTES - LOG_OVERHEAD_BYTES:
+            raise _malformed(header[3], length, position)
+        yield header, position, end
+        position = end
+    _refuse_short(view, position, available - position)
 
 
 def complete_batches_size(buffer: Buffer, position: int = 0) -> int:
@@ -254,11 +282,20 @@ def validate_crc(batch: RecordBatch) -> None:
     Raises:
         CorruptRecordError: They differ.
     """
-    computed = crc32c(batch.data[ATTRIBUTES_POSITION:])
-    if computed != batch.crc:
+    check_crc(batch.data, batch._header)
+
+
+def check_crc(batch: memoryview, header: BatchHeader) -> None:
+    """Check the stored CRC-32C of the whole batch that has a header against its bytes.
+
+    Raises:
+        CorruptRecordError: They differ.
+    """
+    computed = crc32c(batch[ATTRIBUTES_POSITION:])
+    if computed != header[4]:
         raise CorruptRecordError(
-            f"record batch at offset {batch.base_offset}: "
-            f"stored crc {batch.crc:#010x}, computed {computed:#010x}"
+            f"record batch at offset {header[0]}: "
+            f"stored crc {header[4]:#010x}, computed {computed:#010x}"
         )
 
 
@@ -293,23 +330,6 @@ def patch_max_timestamp_and_type(
     end = position + LOG_OVERHEAD_BYTES + length
     crc = crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : end])
     _CRC.pack_into(buffer, position + CRC_POSITION, crc)
-
-
-def _read_header(view: memoryview, position: int) -> tuple[int, ...] | None:
-    """Return the header at a position, or none when the batch is not complete."""
-    available = len(view) - position
-    if available < BATCH_HEADER_BYTES:
-        _refuse_short(view, position, available)
-        return None
-    header = BATCH_HEADER.unpack_from(view, position)
-    length = header[1]
-    if length < MIN_STORED_LENGTH:
-        raise CorruptRecordError(f"batch length {length} at position {position} is too small")
-    if LOG_OVERHEAD_BYTES + length > available:
-        return None
-    if header[3] != MAGIC or length < BATCH_HEADER_BYTES - LOG_OVERHEAD_BYTES:
-        raise _malformed(header[3], length, position)
-    return header
 
 
 def _refuse_short(view: memoryview, position: int, available: int) -> None:
