@@ -12,6 +12,7 @@ from aquifer_manager.app.parts import manager_parts
 from aquifer_manager.domain.assignment import PartitionRole
 from aquifer_manager.domain.batched_describes import BatchedBrokers
 from aquifer_manager.domain.deletion_failures import DeletionFailures
+from aquifer_manager.domain.partition_facts import PartitionFacts
 from aquifer_manager.domain.ports import LogQuery, NoTelemetry
 from aquifer_manager.domain.remote_log_manager import ManagerParts
 from aquifer_manager.domain.tasks import TaskKey, TaskState, TaskType
@@ -67,6 +68,7 @@ class Thousand:
             self.metadata,
             brokers,
             DeletionFailures(self.storage, None, clock=self.clock),
+            facts=PartitionFacts(self.metadata),
             clock=self.clock,
             telemetry=NoTelemetry(),
         )

@@ -27,6 +27,7 @@ from aquifer_manager.domain.batched_describes import BatchedBrokers
 from aquifer_manager.domain.deletion_failures import DeletionFailures
 from aquifer_manager.domain.fetch import FETCH_BACKOFF, FetchService
 from aquifer_manager.domain.offset_for_timestamp import OffsetForTimestamp
+from aquifer_manager.domain.partition_facts import PartitionFacts
 from aquifer_manager.domain.partition_view import CopyLag
 from aquifer_manager.domain.ports import IndexSource
 from aquifer_manager.domain.quota import ByteQuota
@@ -125,6 +126,8 @@ class Manager:
         stack.push_async_callback(brokers.close)
         batched = BatchedBrokers(brokers, clock=clock)
         stack.push_async_callback(batched.close)
+        facts = PartitionFacts(metadata)
+        stack.push_async_callback(facts.close)
         indexes = await stack.enter_async_context(
             DiskIndexCache(
                 storage,
@@ -141,6 +144,7 @@ class Manager:
             metadata,
             batched,
             failures,
+            facts=facts,
             clock=clock,
             telemetry=self._telemetry,
         )
@@ -160,6 +164,9 @@ class Manager:
         deletions_s = settings.task_interval_ms / 1000
         await stack.enter_async_context(
             self._loop("partition deletions", parts.deletions.look, deletions_s)
+        )
+        await stack.enter_async_context(
+            self._loop("retention", parts.quiet.confirm, settings.task_interval_ms / 1000)
         )
         observe_s = settings.observe_interval_ms / 1000
         await stack.enter_async_context(self._loop("logs", parts.observer.observe, observe_s))

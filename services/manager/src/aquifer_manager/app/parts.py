@@ -15,7 +15,9 @@ from aquifer_manager.domain.leader_log import LeaderLogs
 from aquifer_manager.domain.log_observer import LogObserver
 from aquifer_manager.domain.partition_deletion_task import PartitionDeletionTask
 from aquifer_manager.domain.partition_deletions import PartitionDeletions
+from aquifer_manager.domain.partition_facts import PartitionFacts
 from aquifer_manager.domain.ports import Telemetry
+from aquifer_manager.domain.quiet_retention import QuietRetention
 from aquifer_manager.domain.quota import ByteQuota
 from aquifer_manager.domain.registry import Registry
 from aquifer_manager.domain.remote_log_manager import ManagerParts
@@ -35,6 +37,8 @@ from aquifer_manager.settings import ManagerSettings
 __all__ = ["manager_parts"]
 
 _LOOK_AHEAD_S = 1.0
+_CONFIRMED_INTERVALS = 3
+_CONFIRMED_FOR_S = 10.0
 
 
 def manager_parts(
@@ -44,6 +48,7 @@ def manager_parts(
     brokers: BatchedBrokers,
     failures: DeletionFailures,
     *,
+    facts: PartitionFacts,
     clock: Clock,
     telemetry: Telemetry,
 ) -> ManagerParts:
@@ -55,11 +60,19 @@ def manager_parts(
         metadata: configured.
         brokers: how brokers are reached; told here which questions to expect.
         failures: deletions that fail.
+        facts: metadata of many partitions.
         clock: measures and waits.
         telemetry: spans and counters.
     """
     made = _Workshop(
-        settings, storage, metadata, brokers, failures, clock=clock, telemetry=telemetry
+        settings,
+        storage,
+        metadata,
+        brokers,
+        failures,
+        facts=facts,
+        clock=clock,
+        telemetry=telemetry,
     )
     expiration = made.expiration()
     scheduler = made.scheduler(expiration)
@@ -69,6 +82,7 @@ def manager_parts(
         brokers=brokers,
         deletions=PartitionDeletions(metadata, scheduler.add, clock=clock),
         expiration=expiration,
+        quiet=made.quiet,
         scrub=made.scrub(),
         observer=LogObserver(made.registry, brokers, clock=clock),
         explainer=Explainer(
@@ -96,6 +110,7 @@ class _Workshop:
         brokers: BatchedBrokers,
         failures: DeletionFailures,
         *,
+        facts: PartitionFacts,
         clock: Clock,
         telemetry: Telemetry,
     ) -> None:
@@ -103,10 +118,19 @@ class _Workshop:
         self._storage = storage
         self._metadata = metadata
         self._brokers = brokers
+        self._facts = facts
         self._clock = clock
         self._telemetry = telemetry
         self.registry = Registry(lease_ms=settings.lease_ms, clock=clock)
-        self.logs = LeaderLogs(self.registry, brokers, metadata)
+        self.logs = LeaderLogs(self.registry, brokers, metadata, facts)
+        self.quiet = QuietRetention(
+            self.registry,
+            facts,
+            clock=clock,
+            confirmed_for_s=max(
+                _CONFIRMED_INTERVALS * settings.task_interval_ms / 1000, _CONFIRMED_FOR_S
+            ),
+        )
         self._deletion = SegmentDeletion(
             storage, metadata, failures, clock=clock, telemetry=telemetry
         )
@@ -134,6 +158,7 @@ class _Workshop:
             self._metadata,
             self._deletion,
             self._copies,
+            quiet=self.quiet,
             clock=self._clock,
             telemetry=self._telemetry,
             overrides=RetentionOverrides(
@@ -147,7 +172,9 @@ class _Workshop:
         runners = {
             TaskType.COPY: self._copy().run,
             TaskType.EXPIRATION: expiration.run,
-            TaskType.FOLLOWER: FollowerTask(self.registry, self._brokers, self._metadata).run,
+            TaskType.FOLLOWER: FollowerTask(
+                self.registry, self._brokers, self._metadata, self._facts
+            ).run,
             TaskType.PARTITION_DELETION: self._partition_deletion().run,
         }
         scheduler = Scheduler(

@@ -11,8 +11,9 @@ settings, an operator) forgets the answers that were fetched ahead for its parti
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from aquifer_core.errors import ErrorReason, UnavailableError
 from aquifer_core.ids import TopicIdPartition
@@ -23,7 +24,10 @@ from aquifer_manager.domain.ports import BrokerConnections, BrokerLogs, LogDescr
 
 __all__ = ["BatchedBrokers"]
 
-Expected = Callable[[str], Sequence[LogQuery]]
+_CALLS_AHEAD: Final = 2
+"""Answers kept at most, as a number of full calls."""
+
+Expected = Callable[[str], Iterable[LogQuery]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,6 +46,7 @@ class _Asked:
         waiting: asked and not yet sent.
         ahead: answers nobody has asked for yet, by partition.
         on_the_way: partitions that are being asked about ahead of time.
+        dropped_s: when answers that are too old were dropped.
     """
 
     waiting: list[tuple[LogQuery, asyncio.Future[LogDescription | None]]] = field(
@@ -50,6 +55,7 @@ class _Asked:
     ahead: dict[TopicIdPartition, dict[LogQuery, _Ahead]] = field(default_factory=dict)
     on_the_way: set[TopicIdPartition] = field(default_factory=set)
     sender: asyncio.Task[None] | None = None
+    dropped_s: float = float("-inf")
 
 
 class BatchedBrokers:
@@ -79,7 +85,10 @@ class BatchedBrokers:
         self._expected: Expected = lambda _: ()
 
     def expect(self, expected: Expected) -> None:
-        """Says where the questions that a broker will be asked within a moment come from, most urgent first."""
+        """Says where the questions that a broker will be asked within a moment come from, most urgent first.
+
+        No more are taken than fit into a call.
+        """
         self._expected = expected
 
     def logs_at(self, address: str) -> BrokerLogs:
@@ -111,7 +120,7 @@ class BatchedBrokers:
     async def describe(self, address: str, query: LogQuery) -> LogDescription | None:
         """The answer to one question, fetched ahead or with others."""
         asked = self._asked.setdefault(address, _Asked())
-        known = asked.ahead.get(query.topic_id_partition, {}).pop(query, None)
+        known = self._take(asked, query)
         if known is not None and self._clock.monotonic_s() - known.fetched_s <= self._keep_s:
             return known.log
         answer: asyncio.Future[LogDescription | None] = asyncio.get_running_loop().create_future()
@@ -124,6 +133,15 @@ class BatchedBrokers:
                 context=contextvars.Context(),
             )
         return await answer
+
+    def _take(self, asked: _Asked, query: LogQuery) -> _Ahead | None:
+        answers = asked.ahead.get(query.topic_id_partition)
+        if answers is None:
+            return None
+        known = answers.pop(query, None)
+        if not answers:
+            del asked.ahead[query.topic_id_partition]
+        return known
 
     async def _send_all(self, address: str, asked: _Asked) -> None:
         try:
@@ -168,18 +186,38 @@ class BatchedBrokers:
         asked: _Asked,
         batch: list[tuple[LogQuery, asyncio.Future[LogDescription | None]]],
     ) -> list[LogQuery]:
-        """Questions to take along; drops answers that are too old."""
-        oldest_s = self._clock.monotonic_s() - self._keep_s
+        """Questions to take along; none while there are many answers to give away."""
+        self._drop_old(asked)
+        kept = sum(map(len, asked.ahead.values()))
+        room = min(self._max_logs - len(batch), self._max_logs * _CALLS_AHEAD - kept)
+        if room <= 0:
+            return []
+        asking = {query for query, _ in batch}
+        fresh: dict[LogQuery, None] = {}
+        for query in self._expected(address):
+            if query not in asking and query not in asked.ahead.get(query.topic_id_partition, ()):
+                fresh[query] = None
+            if len(fresh) >= room:
+                break
+        return list(fresh)
+
+    def _drop_old(self, asked: _Asked) -> None:
+        """Drops answers that are too old to be given away."""
+        now_s = self._clock.monotonic_s()
+        if now_s - asked.dropped_s < self._keep_s / 4:
+            return
+        asked.dropped_s = now_s
         asked.ahead = {
             tip: kept
             for tip, answers in asked.ahead.items()
-            if (kept := {q: known for q, known in answers.items() if known.fetched_s >= oldest_s})
+            if (
+                kept := {
+                    query: known
+                    for query, known in answers.items()
+                    if now_s - known.fetched_s <= self._keep_s
+                }
+            )
         }
-        taken = {query for query, _ in batch}
-        taken.update(query for answers in asked.ahead.values() for query in answers)
-        room = self._max_logs - len(batch)
-        fresh = [query for query in dict.fromkeys(self._expected(address)) if query not in taken]
-        return fresh[:room]
 
 
 class _BatchedLogs:

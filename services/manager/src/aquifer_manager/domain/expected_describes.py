@@ -1,7 +1,7 @@
 """Which questions a broker will be asked within a moment: those that its due tasks begin with."""
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from aquifer_core.ports import Clock
@@ -13,15 +13,16 @@ from aquifer_manager.domain.tasks import TaskKey, TaskType
 __all__ = ["ExpectedDescribes"]
 
 _REFRESH_SHARE: Final = 0.5
+_MOST_TASKS: Final = 1000
 
 
 class ExpectedDescribes:
-    """Looks at the tasks that are due soon; one look serves all brokers for part of the moment."""
+    """Looks at the tasks that are due soon; one look serves all brokers for part of the moment, and each of its questions once."""
 
     def __init__(
         self,
         registry: Registry,
-        due_within: Callable[[float], list[TaskKey]],
+        due_within: Callable[[float, int], list[TaskKey]],
         *,
         clock: Clock,
         horizon_s: float,
@@ -31,7 +32,7 @@ class ExpectedDescribes:
 
         Args:
             registry: says who leads and follows.
-            due_within: tasks due within so many seconds.
+            due_within: so many tasks at most of each kind, the first ones that are due within so many seconds.
             clock: measures.
             horizon_s: how far to look ahead.
             copy_max_segments: how many segments a copy task asks for.
@@ -41,25 +42,28 @@ class ExpectedDescribes:
         self._clock = clock
         self._horizon_s = horizon_s
         self._copy_max_segments = copy_max_segments
-        self._looked_s = float("-inf")
-        self._by_address: dict[str, list[LogQuery]] = {}
+        self._look_again_s = float("-inf")
+        self._by_address: dict[str, deque[LogQuery]] = {}
 
-    def at(self, address: str) -> Sequence[LogQuery]:
-        """What a broker will be asked."""
-        now_s = self._clock.monotonic_s()
-        if now_s - self._looked_s >= self._horizon_s * _REFRESH_SHARE:
-            self._looked_s = now_s
-            self._by_address = self._look()
-        return self._by_address.get(address, ())
+    def at(self, address: str) -> Iterator[LogQuery]:
+        """What a broker will be asked. What is taken out is not told again before the next look."""
+        if self._clock.monotonic_s() >= self._look_again_s:
+            self._look()
+        questions = self._by_address.get(address)
+        while questions:
+            yield questions.popleft()
 
-    def _look(self) -> dict[str, list[LogQuery]]:
-        found: dict[str, list[LogQuery]] = defaultdict(list)
-        for key in self._due_within(self._horizon_s):
+    def _look(self) -> None:
+        due = self._due_within(self._horizon_s, _MOST_TASKS)
+        # When there is more than that, the next ones are looked for sooner.
+        share = _REFRESH_SHARE if len(due) < _MOST_TASKS else _REFRESH_SHARE / 5
+        self._look_again_s = self._clock.monotonic_s() + self._horizon_s * share
+        self._by_address = defaultdict(deque)
+        for key in due:
             expected = self._expected(key)
             if expected is not None:
                 address, query = expected
-                found[address].append(query)
-        return found
+                self._by_address[address].append(query)
 
     def _expected(self, key: TaskKey) -> tuple[str, LogQuery] | None:
         tip = key.topic_id_partition
@@ -71,11 +75,12 @@ class ExpectedDescribes:
         if key.type not in (TaskType.COPY, TaskType.EXPIRATION):
             return None
         leader = self._registry.observed_leader(tip)
-        if leader is None or leader.work.fenced or leader.work.copied_offset is None:
+        if leader is None or leader.work.fenced:
             return None
+        copied = leader.work.copied_offset
         query = LogQuery(
             topic_id_partition=tip,
-            segments_from_offset=leader.work.copied_offset + 1,
+            segments_from_offset=0 if copied is None else copied + 1,
             max_segments=self._copy_max_segments if key.type is TaskType.COPY else 0,
         )
         return leader.address, query

@@ -14,6 +14,7 @@ from aquifer_manager.domain.assignment import Assignment
 from aquifer_manager.domain.leader_log import LeaderLogs
 from aquifer_manager.domain.offset_constraints import FiveOffsets, check_offsets
 from aquifer_manager.domain.ports import LogDescription, Telemetry
+from aquifer_manager.domain.quiet_retention import QuietRetention
 from aquifer_manager.domain.registry import Registry
 from aquifer_manager.domain.segment_copy import SegmentCopy
 from aquifer_manager.domain.segment_deletion import SegmentDeletion
@@ -28,6 +29,8 @@ from aquifer_manager.domain.topic_config import (
 __all__ = ["ExpirationTask"]
 
 logger = structlog.get_logger(__name__)
+
+_NOTHING = RetentionPlan(candidates=(), new_log_start_offset=None, remote_bytes=0)
 
 
 class ExpirationTask:
@@ -44,6 +47,7 @@ class ExpirationTask:
         deletion: SegmentDeletion,
         copies: SegmentCopy,
         *,
+        quiet: QuietRetention,
         clock: Clock,
         telemetry: Telemetry,
         overrides: RetentionOverrides,
@@ -58,6 +62,7 @@ class ExpirationTask:
             metadata: decides.
             deletion: deletes single segments.
             copies: ends copies that a copy task no longer does.
+            quiet: remembers where there is nothing to delete.
             clock: wall clock.
             telemetry: spans and counters.
             overrides: retention for topics that set none for remote segments.
@@ -69,6 +74,7 @@ class ExpirationTask:
         self._metadata = metadata
         self._deletion = deletion
         self._copies = copies
+        self._quiet = quiet
         self._clock = clock
         self._telemetry = telemetry
         self._overrides = overrides
@@ -112,8 +118,8 @@ class ExpirationTask:
             await self._copies.settle(assignment.work, assignment.broker_id)
         log = await self._logs.prepare(assignment)
         await self._logs.record_log_start(assignment, log.log_start_offset)
-        plan = await self.plan(assignment, log)
-        if not plan.candidates:
+        plan = await self._due_plan(assignment, log)
+        if plan is None or not plan.candidates:
             return TaskOutcome()
         await self._raise_log_start(assignment, log, plan)
         chosen = plan.candidates[: self._segments_per_run]
@@ -133,8 +139,23 @@ class ExpirationTask:
         Raises:
             AquiferError: metadata did not answer.
         """
+        return await self._plan(assignment, log, self._policy(assignment, log))
+
+    async def _due_plan(self, assignment: Assignment, log: LogDescription) -> RetentionPlan | None:
+        """The plan of a run; None when it is certain that there is nothing to delete."""
+        work, policy = assignment.work, self._policy(assignment, log)
+        if self._quiet.holds(work, log, policy):
+            return None
+        summary = await self._quiet.summary(work, policy)
+        if summary is None:
+            return await self._plan(assignment, log, policy)
+        plan = _NOTHING if not summary.segments else await self._plan(assignment, log, policy)
+        self._quiet.note(work, log, policy, plan, summary)
+        return plan
+
+    def _policy(self, assignment: Assignment, log: LogDescription) -> RetentionPolicy:
         retention = self.retention(assignment.config)
-        policy = RetentionPolicy(
+        return RetentionPolicy(
             retention_ms=retention.retention_ms,
             retention_bytes=retention.retention_bytes,
             log_start_offset=log.log_start_offset,
@@ -143,6 +164,10 @@ class ExpirationTask:
             in_progress=frozenset(assignment.work.in_progress),
             copy_abandoned_after_ms=self.copy_abandoned_after_ms,
         )
+
+    async def _plan(
+        self, assignment: Assignment, log: LogDescription, policy: RetentionPolicy
+    ) -> RetentionPlan:
         return await self._metadata.list_retention_candidates(
             assignment.topic_id_partition, log.lineage(), policy, self._clock.now_ms()
         )

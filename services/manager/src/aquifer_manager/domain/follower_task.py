@@ -4,6 +4,7 @@ from aquifer_core.errors import NotLeaderError
 from aquifer_core.ports import RemoteLogMetadataManager
 
 from aquifer_manager.domain.leader_log import find_highest_remote_offset
+from aquifer_manager.domain.partition_facts import PartitionFacts
 from aquifer_manager.domain.ports import BrokerConnections, LogQuery
 from aquifer_manager.domain.registry import Registry
 from aquifer_manager.domain.tasks import TaskKey, TaskOutcome
@@ -19,10 +20,12 @@ class FollowerTask:
         registry: Registry,
         brokers: BrokerConnections,
         metadata: RemoteLogMetadataManager,
+        facts: PartitionFacts,
     ) -> None:
         self._registry = registry
         self._brokers = brokers
         self._metadata = metadata
+        self._facts = facts
 
     async def run(self, key: TaskKey) -> TaskOutcome:
         """One run.
@@ -42,8 +45,12 @@ class FollowerTask:
                 f"{tip}: broker {key.broker_id} does not follow it in epoch {assignment.leader_epoch}",
                 metadata={"topicIdPartition": str(tip)},
             )
-        highest = await find_highest_remote_offset(self._metadata, log)
-        earliest = await self._metadata.earliest_log_offset(tip)
+        summary = await self._facts.summary(tip)
+        highest = await find_highest_remote_offset(self._metadata, log, summary)
+        if summary is None:
+            earliest = await self._metadata.earliest_log_offset(tip)
+        else:
+            earliest = summary.earliest_log_offset
         raises_start = earliest is not None and earliest > log.log_start_offset
         if highest > log.highest_remote_offset or raises_start:
             await broker.update_remote_log_offsets(

@@ -1,13 +1,17 @@
 """A leader's log as the manager sees it, and what must be known before its first task runs (K-3.2)."""
 
+from typing import Final
+
 import structlog
 from aquifer_core.errors import NotLeaderError, StaleLeaderEpochError
 from aquifer_core.ids import TopicIdPartition
 from aquifer_core.leader_epoch import LeaderEpochCache, bound_highest_remote_offset
+from aquifer_core.partition_summary import PartitionSummary
 from aquifer_core.ports import RemoteLogMetadataManager
 from aquifer_core.state import RemoteLogSegmentState
 
 from aquifer_manager.domain.assignment import Assignment
+from aquifer_manager.domain.partition_facts import PartitionFacts
 from aquifer_manager.domain.ports import BrokerConnections, BrokerLogs, LogDescription, LogQuery
 from aquifer_manager.domain.registry import Registry
 from aquifer_manager.domain.streams import closing
@@ -15,6 +19,8 @@ from aquifer_manager.domain.streams import closing
 __all__ = ["LeaderLogs", "find_highest_remote_offset", "find_log_start_offset"]
 
 logger = structlog.get_logger(__name__)
+
+_NOTHING_REMOTE: Final = -1
 
 
 class LeaderLogs:
@@ -25,10 +31,12 @@ class LeaderLogs:
         registry: Registry,
         brokers: BrokerConnections,
         metadata: RemoteLogMetadataManager,
+        facts: PartitionFacts,
     ) -> None:
         self._registry = registry
         self._brokers = brokers
         self._metadata = metadata
+        self._facts = facts
 
     def broker(self, assignment: Assignment) -> BrokerLogs:
         """The logs of the broker that an assignment works for."""
@@ -67,13 +75,15 @@ class LeaderLogs:
             StaleLeaderEpochError: metadata knows a higher epoch; the partition's tasks are stopped.
         """
         work = assignment.work
+        log: LogDescription | None = None
         async with work.beginning:
             if not work.announced or work.copied_offset is None:
-                await self._begin(assignment)
+                log = await self._begin(assignment, max_segments)
         copied = -1 if work.copied_offset is None else work.copied_offset
-        log = await self.describe(
-            assignment, segments_from_offset=copied + 1, max_segments=max_segments
-        )
+        if log is None or copied >= 0:
+            log = await self.describe(
+                assignment, segments_from_offset=copied + 1, max_segments=max_segments
+            )
         if log.highest_remote_offset < copied:
             await self.tell_highest(assignment, copied)
         return log
@@ -86,20 +96,27 @@ class LeaderLogs:
             highest_remote_offset=highest_remote_offset,
         )
 
-    async def _begin(self, assignment: Assignment) -> None:
+    async def _begin(self, assignment: Assignment, max_segments: int) -> LogDescription | None:
+        """Answers the log as it was before, from offset 0 on; None when it was changed here."""
         work, tip = assignment.work, assignment.topic_id_partition
-        log = await self.describe(assignment)
-        await self._metadata.on_partition_leadership_changes({tip: assignment.leader_epoch}, [])
+        log = await self.describe(assignment, max_segments=max_segments)
+        await self._facts.announce(tip, assignment.leader_epoch)
         _same_epoch(assignment)
         work.announced = True
-        log_start = await find_log_start_offset(self._metadata, log)
-        if log_start > log.log_start_offset:
+        summary = await self._facts.summary(tip)
+        log_start = await find_log_start_offset(self._metadata, log, summary)
+        raises = log_start > log.log_start_offset
+        if raises:
             await self.raise_log_start(assignment, log_start)
-        await self._adopt_abandoned(assignment)
-        highest = await find_highest_remote_offset(self._metadata, log)
+        if summary is None or summary.unfinished_segments:
+            await self._adopt_abandoned(assignment)
+        highest = await find_highest_remote_offset(self._metadata, log, summary)
         _same_epoch(assignment)
         if work.copied_offset is None:
             work.copied_offset = highest
+        if summary is not None and summary.earliest_log_offset is not None:
+            work.recorded_log_start = max(work.recorded_log_start, summary.earliest_log_offset)
+        return None if raises else log
 
     async def _adopt_abandoned(self, assignment: Assignment) -> None:
         """Has copies that somebody else began, and that nobody can have finished by now, taken back.
@@ -142,6 +159,9 @@ class LeaderLogs:
         work = assignment.work
         if log_start_offset <= work.recorded_log_start:
             return
+        if log_start_offset <= 0 and work.copied_offset == _NOTHING_REMOTE:
+            # No record and a record of 0 mean the same to everybody while nothing is remote.
+            return
         await self._metadata.update_earliest_log_offset(
             assignment.topic_id_partition, log_start_offset, assignment.leader_epoch
         )
@@ -163,21 +183,32 @@ class LeaderLogs:
         return fenced
 
 
-async def find_log_start_offset(metadata: RemoteLogMetadataManager, log: LogDescription) -> int:
+async def find_log_start_offset(
+    metadata: RemoteLogMetadataManager,
+    log: LogDescription,
+    summary: PartitionSummary | None = None,
+) -> int:
     """Where the partition starts: what a leader recorded, else the first remote segment of the lineage, else the local log.
 
     Never below the log start that the broker knows. Source: `RLMCopyTask.findLogStartOffset`.
     """
     tip = log.topic_id_partition
-    recorded = await metadata.earliest_log_offset(tip)
+    if summary is None:
+        recorded = await metadata.earliest_log_offset(tip)
+    else:
+        recorded = summary.earliest_log_offset
     if recorded is not None:
         return max(recorded, log.log_start_offset)
-    first = await _first_remote_offset(metadata, tip, log.lineage())
+    first = None
+    if summary is None or summary.segments:
+        first = await _first_remote_offset(metadata, tip, log.lineage())
     return max(log.local_log_start_offset if first is None else first, log.log_start_offset)
 
 
 async def find_highest_remote_offset(
-    metadata: RemoteLogMetadataManager, log: LogDescription
+    metadata: RemoteLogMetadataManager,
+    log: LogDescription,
+    summary: PartitionSummary | None = None,
 ) -> int:
     """The highest finished offset that the leader's lineage still holds; -1 for none.
 
@@ -186,7 +217,10 @@ async def find_highest_remote_offset(
     """
     cache = LeaderEpochCache(log.leader_epochs)
     for entry in reversed(cache.entries):
-        highest = await metadata.highest_offset_for_epoch(log.topic_id_partition, entry.epoch)
+        if summary is None:
+            highest = await metadata.highest_offset_for_epoch(log.topic_id_partition, entry.epoch)
+        else:
+            highest = summary.highest_offsets.get(entry.epoch)
         if highest is not None:
             return bound_highest_remote_offset(cache, entry.epoch, highest, log.log_end_offset)
     return -1

@@ -4,11 +4,12 @@ import asyncio
 from dataclasses import dataclass, field
 
 from aquifer_core.ids import KafkaUuid, TopicIdPartition
+from aquifer_core.leader_epoch import LeaderEpochEntry
 from aquifer_core.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 
 from aquifer_manager.domain.ports import LogDescription
 
-__all__ = ["PartitionWork", "Uncommitted"]
+__all__ = ["PartitionWork", "QuietPlan", "Uncommitted"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,33 @@ class Uncommitted:
     metadata: RemoteLogSegmentMetadata
     update: RemoteLogSegmentMetadataUpdate
     leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuietPlan:
+    """Retention had nothing to delete, and will not have while all of this holds.
+
+    Attributes:
+        version: of the partition's metadata.
+        confirmed_s: when metadata had that version, on the clock's monotonic scale.
+        lineage: of the leader.
+        log_start_offset: of the leader.
+        log_end_offset: the leader's is not below; all segments end before it.
+        retention_ms: of the topic.
+        retention_bytes: of the topic.
+        remote_bytes: of the lineage.
+        until_ms: when time makes a segment expire, by the wall clock; None: never.
+    """
+
+    version: int
+    confirmed_s: float
+    lineage: tuple[LeaderEpochEntry, ...]
+    log_start_offset: int
+    log_end_offset: int
+    retention_ms: int
+    retention_bytes: int
+    remote_bytes: int
+    until_ms: int | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,6 +62,7 @@ class PartitionWork:
         in_progress: copies begun and not settled; retention leaves them alone.
         uncommitted: copies to finish before anything else.
         failed: copies to take back before anything else.
+        quiet: retention has nothing to delete for now.
         observed: last known state of the local log with its rolled segments, `observed_at_ms` by the wall clock.
     """
 
@@ -47,6 +76,7 @@ class PartitionWork:
     in_progress: set[KafkaUuid] = field(default_factory=set)
     uncommitted: dict[KafkaUuid, Uncommitted] = field(default_factory=dict)
     failed: dict[KafkaUuid, RemoteLogSegmentMetadata] = field(default_factory=dict)
+    quiet: QuietPlan | None = None
     observed: LogDescription | None = None
     observed_at_ms: int = 0
     copied_segments: int = 0
@@ -56,6 +86,7 @@ class PartitionWork:
 
     def begin_epoch(self, leader_epoch: int) -> None:
         """Forgets what was derived for another leader epoch, and any fence. Copies under way stay."""
+        self.quiet = None
         if leader_epoch != self.leader_epoch:
             self.announced = False
             self.copied_offset = None
@@ -68,6 +99,7 @@ class PartitionWork:
         if metadata.segment_id.id not in self.in_progress:
             return
         self.in_progress.discard(metadata.segment_id.id)
+        self.quiet = None
         self.copied_segments += 1
         self.copied_bytes += metadata.segment_size_bytes
         if self.copied_offset is not None and self.leader_epoch == leader_epoch:

@@ -15,6 +15,7 @@ from aquifer_manager.domain.log_observer import LogObserver
 from aquifer_manager.domain.partition_deletions import PartitionDeletions
 from aquifer_manager.domain.partition_view import CopyLag, PartitionView, lag_of, view_of
 from aquifer_manager.domain.ports import BrokerConnections
+from aquifer_manager.domain.quiet_retention import QuietRetention
 from aquifer_manager.domain.registry import Registry
 from aquifer_manager.domain.scheduler import Scheduler
 from aquifer_manager.domain.scrub_task import ScrubTask
@@ -39,6 +40,7 @@ class ManagerParts:
     brokers: BrokerConnections
     deletions: PartitionDeletions
     expiration: ExpirationTask
+    quiet: QuietRetention
     scrub: ScrubTask
     observer: LogObserver
     explainer: Explainer

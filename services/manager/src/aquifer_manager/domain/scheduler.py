@@ -120,9 +120,9 @@ class Scheduler:
         self._on_asked(key.topic_id_partition)
         return await lane.run_now(key)
 
-    def due_within(self, horizon_s: float) -> list[TaskKey]:
-        """Tasks of all kinds that are due, or will be within so many seconds."""
-        return [key for lane in self._lanes.values() for key in lane.due_within(horizon_s)]
+    def due_within(self, horizon_s: float, most: int) -> list[TaskKey]:
+        """Of each kind the first tasks that are due, or will be within so many seconds, at most so many."""
+        return [key for lane in self._lanes.values() for key in lane.due_within(horizon_s, most)]
 
     def wake(self, kind: TaskType) -> None:
         """Looks again whether a run of a kind may begin."""

@@ -154,14 +154,15 @@ class TaskLane:
         """All tasks."""
         return [state for key in list(self._entries) if (state := self.state(key)) is not None]
 
-    def due_within(self, horizon_s: float) -> list[TaskKey]:
-        """Tasks that are due, or will be within so many seconds."""
+    def due_within(self, horizon_s: float, most: int) -> list[TaskKey]:
+        """The first tasks that are due, or will be within so many seconds, at most so many."""
         until_s = self._clock.monotonic_s() + horizon_s
-        return [
-            entry.key
+        due = (
+            (due_s, ticket, entry)
             for due_s, ticket, entry in self._heap
             if due_s <= until_s and entry.ticket == ticket
-        ]
+        )
+        return [entry.key for _, _, entry in heapq.nsmallest(most, due)]
 
     def wake(self) -> None:
         """Looks again whether a run may begin."""

@@ -1,0 +1,80 @@
+"""What metadata knows of partitions, asked for many at once where the role is able to."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from aquifer_core.ids import TopicIdPartition
+from aquifer_core.partition_summary import PartitionSummaries, PartitionSummary
+from aquifer_core.ports import RemoteLogMetadataManager
+
+from aquifer_manager.domain.gathered_calls import GatheredCalls
+
+__all__ = ["PartitionFacts"]
+
+_PER_CALL: Final = 500
+
+
+class PartitionFacts:
+    """Announces leaders and reads summaries; runs that ask at the same time share a call."""
+
+    def __init__(self, metadata: RemoteLogMetadataManager) -> None:
+        self._metadata = metadata
+        self._summaries: PartitionSummaries | None = (
+            metadata if isinstance(metadata, PartitionSummaries) else None
+        )
+        self._announcements: GatheredCalls[tuple[TopicIdPartition, int], None] = GatheredCalls(
+            self._announce, name="announce leaders", most_together=_PER_CALL
+        )
+        self._gathered: GatheredCalls[TopicIdPartition, PartitionSummary | None] = GatheredCalls(
+            self._summarize, name="summarize partitions", most_together=_PER_CALL
+        )
+
+    async def announce(self, tip: TopicIdPartition, leader_epoch: int) -> None:
+        """Tells metadata of a leader epoch, so that older leaders are fenced. Idempotent."""
+        await self._announcements.answer((tip, leader_epoch))
+
+    async def summary(self, tip: TopicIdPartition) -> PartitionSummary | None:
+        """A partition in numbers; None: the role has no summaries, and other questions must be asked."""
+        return None if self._summaries is None else await self._gathered.answer(tip)
+
+    async def changed(self, known: Mapping[TopicIdPartition, int]) -> set[TopicIdPartition]:
+        """Partitions that no longer have the versions that are known.
+
+        Raises:
+            AquiferError: metadata did not answer.
+        """
+        found: set[TopicIdPartition] = set()
+        if self._summaries is None:
+            return set(known)
+        for some in _parts(list(known.items())):
+            summaries = await self._summaries.partition_summaries(some)
+            found.update(
+                tip
+                for (tip, _), summary in zip(some, summaries, strict=True)
+                if summary is not None
+            )
+        return found
+
+    async def close(self) -> None:
+        """Ends all questions; idempotent. The role stays with its owner."""
+        await self._announcements.close()
+        await self._gathered.close()
+
+    async def _announce(self, leaders: Sequence[tuple[TopicIdPartition, int]]) -> list[None]:
+        epochs: dict[TopicIdPartition, int] = {}
+        for tip, epoch in leaders:
+            epochs[tip] = max(epoch, epochs.get(tip, epoch))
+        await self._metadata.on_partition_leadership_changes(epochs, [])
+        return [None] * len(leaders)
+
+    async def _summarize(
+        self, partitions: Sequence[TopicIdPartition]
+    ) -> list[PartitionSummary | None]:
+        assert self._summaries is not None
+        return await self._summaries.partition_summaries([(tip, None) for tip in partitions])
+
+
+def _parts(
+    known: list[tuple[TopicIdPartition, int]],
+) -> list[list[tuple[TopicIdPartition, int | None]]]:
+    return [[*known[start : start + _PER_CALL]] for start in range(0, len(known), _PER_CALL)]
