@@ -1,35 +1,25 @@
-"""Apache Kafka with the plugin, and Aquifer's broker node beside it: the same load, the same client, the same store, one run."""
+"""Apache Kafka with the plugin; beside it Aquifer's broker node, and Kafka with a peer of the plugin.
 
-import asyncio
+The same load, the same client, the same store, one run. Without the peer's jars its figures are left out (see bench.kafka_peer).
+"""
+
 import shutil
-import statistics
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from aquifer_core.ids import KafkaUuid
-from aquifer_standalone.demo.kafka_tiers import KafkaTierWatch
-from aquifer_standalone.demo.tiers import ManagerTierWatch, PartitionTiers, TierWatch
-from aquifer_standalone.kafka.cluster import KafkaSettings
+from aquifer_standalone.kafka.cluster import KafkaSettings, name_of
 from aquifer_standalone.kafka.installation import KafkaUnavailableError, install
 from aquifer_standalone.kafka.plugin import plugin_jar
 from aquifer_standalone.stack import Stack, StackSettings
-from bench import load
-from confluent_kafka import Consumer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
+from aquifer_standalone.supervisor import Supervisor
+from bench.kafka_peer import peer_cluster, peer_jars
+from bench.kafka_rounds import Found, measure_sides, median, ratio
+from bench.kafka_sides import Side
 from rich.console import Console
 
-TOTAL_BYTES: Final = 256 * 1024 * 1024
-WARM_UP_BYTES: Final = 64 * 1024 * 1024
-SEGMENT_BYTES: Final = 32 * 1024 * 1024
-PARTITIONS: Final = 4
-REPEATS: Final = 3
-FIRST_BYTES: Final = 41
-_DEADLINE_S: Final = 300.0
 _INTERVAL_MS: Final = "500"
 _QUICK: Final = {
     "remote.log.manager.task.interval.ms": _INTERVAL_MS,
@@ -37,159 +27,103 @@ _QUICK: Final = {
     "log.initial.task.delay.ms": _INTERVAL_MS,
     "log.segment.delete.delay.ms": "1000",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
-    """One of the two: where clients connect, and how its tiers are looked at."""
-
-    name: str
-    bootstrap: str
-    watch: Callable[[str, dict[int, int]], AbstractAsyncContextManager[TierWatch]]
+_FIGURES: Final = (
+    "produce_mb_s",
+    "local_consume_mb_s",
+    "copy_mb_s",
+    "cold_consume_mb_s",
+    "first_byte_ms_p50",
+    "copy_cpu_s_per_gib",
+    "cold_cpu_s_per_gib",
+)
+_OF_PEER: Final = {
+    "copy_peer_mb_s": "copy_mb_s",
+    "cold_peer_mb_s": "cold_consume_mb_s",
+    "first_byte_peer_ms_p50": "first_byte_ms_p50",
+    "copy_peer_cpu_s_per_gib": "copy_cpu_s_per_gib",
+    "cold_peer_cpu_s_per_gib": "cold_cpu_s_per_gib",
+}
+_OVER_PEER: Final = {
+    "copy_over_peer": "copy_mb_s",
+    "cold_over_peer": "cold_consume_mb_s",
+    "first_byte_over_peer": "first_byte_ms_p50",
+}
+_OVER_KAFKA: Final = {
+    "broker.hot_produce_over_kafka": "produce_mb_s",
+    "broker.hot_consume_over_kafka": "local_consume_mb_s",
+    "broker.cold_consume_over_kafka": "cold_consume_mb_s",
+}
 
 
 async def measure() -> Mapping[str, float]:
     try:
-        installation, plugin = await install(), await plugin_jar()
+        kafka = KafkaSettings(
+            installation=await install(), plugin=await plugin_jar(), properties=_QUICK
+        )
     except KafkaUnavailableError as error:
         Console(stderr=True).print(f"kafka is left out: {error}")
         return {}
     folder = Path(tempfile.mkdtemp(prefix="aquifer-bench-"))
     settings = StackSettings(
-        data_dir=folder,
+        data_dir=folder / "suite",
         brokers=1,
-        kafka=KafkaSettings(installation=installation, plugin=plugin, properties=_QUICK),
+        kafka=kafka,
         manager={"AQUIFER_MANAGER_TASK_INTERVAL_MS": _INTERVAL_MS},
     )
     try:
-        async with Stack(settings) as suite:
-            return await _measure_both(suite)
+        async with Stack(settings) as suite, _peer(suite, kafka, folder / "peer") as peers:
+            found = await measure_sides([_plugin(suite), *peers, _broker(suite)])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    return _figures(found)
 
 
-async def _measure_both(suite: Stack) -> dict[str, float]:
+def _plugin(suite: Stack) -> Side:
     assert suite.kafka is not None
-    kafka = Side(
+    names = ["storage", "metadata", "postgres", "s3", name_of(1)]
+    [log_dir] = suite.kafka.log_dirs(1)
+    return Side(
         name="kafka",
         bootstrap=suite.kafka.bootstrap,
-        watch=lambda topic, ends: KafkaTierWatch.open(
-            suite, topic, _topic_id(kafka.bootstrap, topic), ends
-        ),
+        log_dir=log_dir,
+        processes=[suite.supervisor.child(name) for name in names],
     )
-    broker = Side(
+
+
+def _broker(suite: Stack) -> Side:
+    names = ["storage", "metadata", "postgres", "s3", "manager", "broker-1"]
+    return Side(
         name="broker",
         bootstrap=suite.bootstrap,
-        watch=lambda topic, ends: ManagerTierWatch.open(suite, topic, len(ends)),
+        log_dir=suite.log_dir(1),
+        processes=[suite.supervisor.child(name) for name in names],
     )
-    of_kafka = await _measure_side(suite, kafka)
-    of_broker = await _measure_side(suite, broker)
-    local = of_kafka["local_consume_mb_s"]
-    return {
-        **of_kafka,
-        "copy_over_local_consume": of_kafka["copy_mb_s"] / local,
-        "cold_over_local_consume": of_kafka["cold_consume_mb_s"] / local,
-        **{
-            f"broker.{shown}_over_kafka": of_broker[figure] / of_kafka[figure]
-            for shown, figure in (
-                ("hot_produce", "produce_mb_s"),
-                ("hot_consume", "local_consume_mb_s"),
-                ("cold_consume", "cold_consume_mb_s"),
-            )
-        },
-    }
 
 
-async def _measure_side(suite: Stack, side: Side) -> dict[str, float]:
-    await asyncio.to_thread(_warm_up, side.bootstrap)
-    topic = f"{side.name}-log"
-    config = {"segment.bytes": str(SEGMENT_BYTES)}
-    await asyncio.to_thread(load.create_topic, side.bootstrap, topic, PARTITIONS, config)
-    produced = await asyncio.to_thread(load.produce, side.bootstrap, topic, PARTITIONS, TOTAL_BYTES)
-    count = TOTAL_BYTES // load.RECORD_BYTES
-    ends = {number: (count - number - 1) // PARTITIONS + 1 for number in range(PARTITIONS)}
-    local = [
-        await asyncio.to_thread(load.consume, side.bootstrap, topic, ends) for _ in range(REPEATS)
-    ]
-    async with side.watch(topic, ends) as tiers:
-        copied = await _copy(side, topic, tiers)
-        starts = await _drop_local(side, topic, tiers)
-    cold = await asyncio.to_thread(load.consume, side.bootstrap, topic, starts)
-    storage = suite.supervisor.child("storage")
-    await storage.stop()  # with the chunks that it has in memory
-    await storage.start()
-    first = await asyncio.to_thread(_first_bytes_ms, side.bootstrap, topic, starts)
-    return {
-        "produce_mb_s": produced,
-        "local_consume_mb_s": statistics.median(local),
-        "copy_mb_s": copied,
-        "cold_consume_mb_s": cold,
-        "first_byte_ms_p50": statistics.median(first),
-    }
-
-
-def _warm_up(bootstrap: str) -> None:
-    """What a JVM needs before it runs as it will, and is given to the other side too."""
-    load.create_topic(bootstrap, "warm-up", PARTITIONS, {})
-    load.produce(bootstrap, "warm-up", PARTITIONS, WARM_UP_BYTES)
-    last = WARM_UP_BYTES // load.RECORD_BYTES // PARTITIONS
-    load.consume(bootstrap, "warm-up", dict.fromkeys(range(PARTITIONS), last))
-
-
-async def _copy(side: Side, topic: str, tiers: TierWatch) -> float:
-    """Enables tiering and waits until all rolled segments are remote: MB/s."""
-    started = time.perf_counter()
-    config = {"remote.storage.enable": "true"}
-    await asyncio.to_thread(load.set_topic_config, side.bootstrap, topic, config)
-    states = await _until(
-        tiers, lambda state: state.highest_remote_offset > 0 and not state.copy_lag_bytes
-    )
-    seconds = time.perf_counter() - started
-    copied = sum(state.highest_remote_offset + 1 for state in states) * load.RECORD_BYTES
-    return copied / 1e6 / seconds
-
-
-async def _drop_local(side: Side, topic: str, tiers: TierWatch) -> dict[int, int]:
-    """Lets local retention drop what is remote: partition -> first local offset."""
-    config = {"local.retention.bytes": "1"}
-    await asyncio.to_thread(load.set_topic_config, side.bootstrap, topic, config)
-    states = await _until(
-        tiers, lambda state: state.local_log_start_offset == state.highest_remote_offset + 1
-    )
-    return {state.partition: state.local_log_start_offset for state in states}
-
-
-async def _until(
-    tiers: TierWatch, done: Callable[[PartitionTiers], bool]
-) -> Sequence[PartitionTiers]:
-    """Waits until every partition is so."""
-    states: Sequence[PartitionTiers] = ()
-    async for seen in tiers.until(lambda found: all(map(done, found)), timeout_s=_DEADLINE_S):
-        states = seen
-    return states
-
-
-def _first_bytes_ms(bootstrap: str, topic: str, starts: Mapping[int, int]) -> list[float]:
-    """Time from asking for a cold offset to its record, for offsets spread over the log; the first is not counted."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench"})
-    found = []
+@asynccontextmanager
+async def _peer(suite: Stack, kafka: KafkaSettings, root: Path) -> AsyncIterator[Sequence[Side]]:
+    """The peer's side, or none where its jars cannot be had."""
     try:
-        for number in range(FIRST_BYTES):
-            partition = number % len(starts)
-            offset = starts[partition] * number // FIRST_BYTES
-            begun = time.perf_counter()
-            consumer.assign([TopicPartition(topic, partition, offset)])
-            deadline = begun + _DEADLINE_S
-            while (message := consumer.poll(1.0)) is None or message.error() is not None:
-                if time.perf_counter() > deadline:
-                    raise TimeoutError(f"offset {offset} of {topic}-{partition} did not come")
-            found.append(1000 * (time.perf_counter() - begun))
-    finally:
-        consumer.close()
-    return found[1:]
+        jars = await peer_jars()
+    except KafkaUnavailableError as error:
+        Console(stderr=True).print(f"kafka's peer is left out: {error}")
+        yield ()
+        return
+    cluster = peer_cluster(kafka, suite.s3.target, root, jars)
+    [log_dir] = cluster.log_dirs(1)
+    async with Supervisor(cluster.specs(), data_dir=root) as running:
+        processes = [running.child(name_of(1)), suite.supervisor.child("s3")]
+        yield [Side(name="peer", bootstrap=cluster.bootstrap, log_dir=log_dir, processes=processes)]
 
 
-def _topic_id(bootstrap: str, topic: str) -> KafkaUuid:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    [future] = admin.describe_topics(TopicCollection([topic]), request_timeout=30).values()
-    return KafkaUuid.parse(str(future.result(30).topic_id))
+def _figures(found: Mapping[str, Sequence[Found]]) -> dict[str, float]:
+    kafka, broker, peer = found["kafka"], found["broker"], found.get("peer")
+    figures = {figure: median(kafka, figure) for figure in _FIGURES}
+    local = figures["local_consume_mb_s"]
+    figures["copy_over_local_consume"] = figures["copy_mb_s"] / local
+    figures["cold_over_local_consume"] = figures["cold_consume_mb_s"] / local
+    figures |= {shown: ratio(broker, kafka, figure) for shown, figure in _OVER_KAFKA.items()}
+    if peer is not None:
+        figures |= {shown: median(peer, figure) for shown, figure in _OF_PEER.items()}
+        figures |= {shown: ratio(kafka, peer, figure) for shown, figure in _OVER_PEER.items()}
+    return figures
