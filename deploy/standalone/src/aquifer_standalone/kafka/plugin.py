@@ -1,5 +1,8 @@
 """The jar of the plugin, built when it is missing or older than its sources."""
 
+import os
+import tempfile
+import time
 import zipfile
 from pathlib import Path
 from typing import Final
@@ -12,7 +15,8 @@ from aquifer_standalone.kafka.installation import (
 )
 
 _FOLDER: Final = CHECKOUT / "clients" / "kafka-plugin"
-_JAR: Final = _FOLDER / "target" / "aquifer-kafka-plugin.jar"
+_BUILT: Final = CHECKOUT / "build" / "kafka"
+_JAR: Final = _BUILT / "aquifer-kafka-plugin.jar"
 _SOURCES: Final = (_FOLDER / "src" / "main", _FOLDER / "pom.xml", CHECKOUT / "protos" / "aquifer")
 _CLASSES: Final = {
     f"io/aquifer/kafka/GrpcRemote{role}Manager.class" for role in ("Storage", "LogMetadata")
@@ -20,19 +24,19 @@ _CLASSES: Final = {
 
 
 async def plugin_jar() -> Path:
-    """The jar, made with Maven where needed; safe when several processes ask at once.
+    """The jar, made with Maven where needed; safe when several processes ask at once, or Maven is run by hand.
 
     Raises:
         KafkaUnavailableError: there is no Maven, or it failed.
     """
-    async with locked(CHECKOUT / "build" / "kafka" / "plugin.lock"):
+    async with locked(_BUILT / "plugin.lock"):
         if not _is_fresh():
             await _build()
     return _JAR
 
 
 def _is_fresh() -> bool:
-    if not _is_whole():
+    if not _is_whole(_JAR):
         return False
     files = [
         file
@@ -43,16 +47,22 @@ def _is_fresh() -> bool:
     return _JAR.stat().st_mtime >= max(file.stat().st_mtime for file in files)
 
 
-def _is_whole() -> bool:
-    """Whether the jar has the plugin's classes; an interrupted build leaves one without."""
+def _is_whole(jar: Path) -> bool:
+    """Whether a jar has the plugin's classes."""
     try:
-        with zipfile.ZipFile(_JAR) as jar:
-            return set(jar.namelist()) >= _CLASSES
+        with zipfile.ZipFile(jar) as opened:
+            return set(opened.namelist()) >= _CLASSES
     except (FileNotFoundError, zipfile.BadZipFile):
         return False
 
 
 async def _build() -> None:
-    await maven(_FOLDER / "pom.xml", "package", "-DskipTests")
-    if not _is_whole():
-        raise KafkaUnavailableError(f"Maven made no whole {_JAR}")
+    """In a folder of its own; the jar takes its place when it is complete, and is as old as what it was made of."""
+    started = time.time()
+    with tempfile.TemporaryDirectory(dir=_BUILT, prefix="plugin-") as folder:
+        await maven(_FOLDER / "pom.xml", "package", "-DskipTests", f"-Dbuild.folder={folder}")
+        made = Path(folder) / _JAR.name
+        if not _is_whole(made):
+            raise KafkaUnavailableError(f"Maven made no whole {_JAR.name}")
+        os.utime(made, (started, started))
+        made.replace(_JAR)

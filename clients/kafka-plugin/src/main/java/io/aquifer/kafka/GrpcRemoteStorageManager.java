@@ -48,7 +48,11 @@ public final class GrpcRemoteStorageManager implements RemoteStorageManager {
     public void configure(Map<String, ?> configs) {
         try {
             Settings settings = Settings.parse(Role.STORAGE, configs);
-            parts = new Parts(new StorageClient(settings), new Telemetry(settings, "GrpcRemoteStorageManager"));
+            StorageClient client = new StorageClient(settings);
+            Telemetry telemetry = new Telemetry(settings, "GrpcRemoteStorageManager");
+            telemetry.gauge("FetchesKept", "fetches.kept", client::keptTransfers);
+            telemetry.gauge("FetchesContinued", "fetches.continued", client::continuedTransfers);
+            parts = new Parts(client, telemetry);
             LOG.info("Aquifer storage at {} (TLS: {})", settings.endpoints(), settings.tls());
         } catch (SettingsException error) {
             throw new ConfigException(error.getMessage());

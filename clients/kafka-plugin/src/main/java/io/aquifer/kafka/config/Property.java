@@ -28,6 +28,8 @@ public enum Property {
     KEEPALIVE_TIMEOUT_MS("aquifer.keepalive.timeout.ms", "10000", "A probe that is not answered in this time ends the connection."),
     ENDPOINT_DOWN_MS("aquifer.endpoint.down.ms", "1000", "With several endpoints: how long one that did not answer is asked last."),
     FETCH_WINDOW_BYTES("aquifer.fetch.window.bytes", "1048576", "Bytes of a stream that may be under way before the broker reads them."),
+    FETCH_KEEP_MS("aquifer.fetch.keep.ms", "2000", "How long a stream that the broker closed before its end waits, stopped, for a read that goes on there; then it is ended."),
+    FETCH_KEEP_BYTES("aquifer.fetch.keep.bytes", "67108864", "Memory for such streams, two to five MiB each; the one that waited longest is ended first. 0: each is ended when it is closed."),
     VISIBLE_WAIT_MS("aquifer.metadata.visible.wait.ms", "120000", "Longest wait until a metadata write shows in this broker's own view; then its future fails."),
     READY_WAIT_MS("aquifer.metadata.ready.wait.ms", "2000", "Longest wait of a query for a partition whose view is still loading; then it fails."),
     WATCH_DEADLINE_MS("aquifer.metadata.watch.deadline.ms", "600000", "Age at which a watch is renewed; nothing is lost between."),

@@ -70,18 +70,19 @@ public final class Settings {
         return Duration.ofMillis(number(property));
     }
 
-    /** A property that is a whole number above 0. */
+    /** A property that is a whole number above 0; {@code aquifer.fetch.keep.bytes} may be 0. */
     public int number(Property property) {
         String text = text(property).orElseThrow();
+        int least = property == Property.FETCH_KEEP_BYTES ? 0 : 1;
         try {
             int number = Integer.parseInt(text);
-            if (number > 0) {
+            if (number >= least) {
                 return number;
             }
         } catch (NumberFormatException error) {
             // Refused below.
         }
-        throw new SettingsException(property.key() + "=" + text + ": give a whole number above 0");
+        throw new SettingsException(property.key() + "=" + text + ": give a whole number above " + (least - 1));
     }
 
     /** The share of traces to record. */

@@ -1,8 +1,5 @@
 package io.aquifer.kafka.storage;
 
-import aquifer.storage.v1.RemoteStorageServiceOuterClass.FetchIndexResponse;
-import aquifer.storage.v1.RemoteStorageServiceOuterClass.FetchLogSegmentResponse;
-import com.google.protobuf.ByteString;
 import io.aquifer.kafka.rpc.RpcException;
 import java.util.zip.CRC32C;
 
@@ -10,17 +7,14 @@ import java.util.zip.CRC32C;
  * A message of a byte stream.
  *
  * @param position of the first byte in the file.
- * @param data the bytes.
+ * @param data the bytes; nobody changes them.
  * @param crc32c their CRC-32C as the service says.
  */
-record Piece(long position, ByteString data, int crc32c) {
+record Piece(long position, byte[] data, int crc32c) {
 
-    static Piece of(FetchLogSegmentResponse message) {
-        return new Piece(message.getPosition(), message.getData(), message.getCrc32C());
-    }
-
-    static Piece of(FetchIndexResponse message) {
-        return new Piece(message.getPosition(), message.getData(), message.getCrc32C());
+    /** Position after the last byte. */
+    long end() {
+        return position + data.length;
     }
 
     /**
@@ -33,7 +27,7 @@ record Piece(long position, ByteString data, int crc32c) {
             throw RpcException.damaged("a piece begins at " + position + " instead of " + expectedPosition);
         }
         CRC32C crc = new CRC32C();
-        data.asReadOnlyByteBufferList().forEach(crc::update);
+        crc.update(data);
         if ((int) crc.getValue() != crc32c) {
             throw RpcException.damaged("the piece at " + position + " does not match its CRC");
         }

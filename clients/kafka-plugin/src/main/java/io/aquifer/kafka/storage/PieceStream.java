@@ -10,46 +10,39 @@ import io.grpc.stub.ClientCalls;
 import java.time.Duration;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
-import java.util.function.Function;
 
-/**
- * A server stream of pieces. One piece is under way ahead of the reader, besides what fits into the stream's window.
- *
- * @param <A> message of the stream.
- */
-final class PieceStream<A> implements AutoCloseable {
-    private final BlockingClientCall<?, A> call;
-    private final Function<A, Piece> pieceOf;
+/** A server stream of pieces. One piece is under way ahead of the reader, besides what fits into the stream's window. */
+final class PieceStream implements AutoCloseable {
+    private final BlockingClientCall<?, Piece> call;
     private final Duration stall;
     private long position;
     private boolean ended;
 
-    private PieceStream(BlockingClientCall<?, A> call, Function<A, Piece> pieceOf, long position, Duration stall) {
+    private PieceStream(BlockingClientCall<?, Piece> call, long position, Duration stall) {
         this.call = call;
-        this.pieceOf = pieceOf;
         this.position = position;
         this.stall = stall;
     }
 
     /** Opens a stream whose first piece begins at a position. */
-    static <Q, A> PieceStream<A> open(
-            Channel channel, CallOptions options, MethodDescriptor<Q, A> method, Q request,
-            Function<A, Piece> pieceOf, long position, Duration stall) {
-        return new PieceStream<>(
-                ClientCalls.blockingV2ServerStreamingCall(channel, method, options, request), pieceOf, position, stall);
+    static <Q> PieceStream open(
+            Channel channel, CallOptions options, MethodDescriptor<Q, Piece> method, Q request, long position, Duration stall) {
+        return new PieceStream(ClientCalls.blockingV2ServerStreamingCall(channel, method, options, request), position, stall);
     }
 
     /** The next piece, checked; null at the end. */
     Piece next() throws RpcException, InterruptedException {
+        if (ended) {
+            return null;
+        }
         try {
-            A message = call.read(stall.toNanos(), TimeUnit.NANOSECONDS);
-            if (message == null) {
+            Piece piece = call.read(stall.toNanos(), TimeUnit.NANOSECONDS);
+            if (piece == null) {
                 ended = true;
                 return null;
             }
-            Piece piece = pieceOf.apply(message);
             piece.check(position);
-            position += piece.data().size();
+            position = piece.end();
             return piece;
         } catch (TimeoutException error) {
             throw RpcException.stalled(stall, error);

@@ -1,6 +1,5 @@
 package io.aquifer.kafka.storage;
 
-import com.google.protobuf.ByteString;
 import io.aquifer.kafka.rpc.RpcException;
 import io.aquifer.kafka.telemetry.Operation;
 import java.io.IOException;
@@ -8,9 +7,10 @@ import java.io.InputStream;
 import java.io.InterruptedIOException;
 import java.time.Duration;
 import java.util.Objects;
+import java.util.function.Consumer;
 
 /**
- * The bytes of a segment from a position on, fetched as they are read. Closing it ends the transfer.
+ * The bytes of a segment from a position on, fetched as they are read. Closing it before the end hands the transfer back.
  *
  * <p>A transfer that breaks goes on from where it broke, at another endpoint when there is one. Not safe for several threads at once,
  * but {@link #close} may come from another one between two reads.
@@ -24,38 +24,43 @@ final class SegmentInputStream extends InputStream {
          *
          * @throws RpcException what it finally failed with, retries included.
          */
-        Opened open(long position) throws RpcException;
-    }
-
-    /**
-     * An open transfer with its first piece.
-     *
-     * @param stream the rest.
-     * @param first null when there is nothing.
-     */
-    record Opened(PieceStream<?> stream, Piece first) {
+        Transfer open(long position) throws RpcException;
     }
 
     private static final int MOST_RESUMES_WITHOUT_PROGRESS = 3;
 
     private final Source source;
+    private final Consumer<Transfer> unfinished;
     private final Operation operation;
-    private PieceStream<?> stream;
-    private ByteString current;
-    private int taken;
-    private long position;
+    private Transfer transfer;
+    private boolean isOwn;
     private int resumes;
-    private boolean atEnd;
+    private boolean failed;
     private boolean closed;
 
-    /** Opens at once, so that a segment that is not there is known here. */
-    SegmentInputStream(Source source, Operation operation, long position) throws RpcException {
+    private SegmentInputStream(Source source, Consumer<Transfer> unfinished, Operation operation, Transfer transfer, boolean isOwn) {
         this.source = source;
+        this.unfinished = unfinished;
         this.operation = operation;
-        this.position = position;
-        Opened opened = source.open(position);
-        this.stream = opened.stream();
-        take(opened.first());
+        this.transfer = transfer;
+        this.isOwn = isOwn;
+    }
+
+    /**
+     * Opens at once, so that a segment that is not there is known here.
+     *
+     * @param unfinished takes the transfer when this is closed before its end.
+     */
+    static SegmentInputStream open(Source source, Consumer<Transfer> unfinished, Operation operation, long position) throws RpcException {
+        Transfer opened = source.open(position);
+        operation.moved(opened.available());
+        return new SegmentInputStream(source, unfinished, operation, opened, true);
+    }
+
+    /** Goes on with a transfer that an earlier reader has left. */
+    static SegmentInputStream goOn(Source source, Consumer<Transfer> unfinished, Operation operation, Transfer transfer) {
+        operation.continuing();
+        return new SegmentInputStream(source, unfinished, operation, transfer, false);
     }
 
     @Override
@@ -70,74 +75,71 @@ final class SegmentInputStream extends InputStream {
         if (closed) {
             throw new IOException("the stream is closed");
         }
+        if (failed) {
+            throw new IOException("the stream has failed before");
+        }
         if (length == 0) {
             return 0;
         }
-        while (!atEnd && taken == current.size()) {
+        while (transfer.available() == 0 && !transfer.isAtEnd()) {
             advance();
         }
-        if (atEnd) {
-            return -1;
-        }
-        int count = Math.min(length, current.size() - taken);
-        current.copyTo(target, taken, offset, count);
-        taken += count;
-        position += count;
-        return count;
+        return transfer.isAtEnd() ? -1 : transfer.read(target, offset, length);
     }
 
     /** Bytes that can be read without waiting. */
     @Override
     public int available() {
-        return closed || atEnd ? 0 : current.size() - taken;
+        return closed ? 0 : transfer.available();
     }
 
     @Override
     public void close() {
-        if (!closed) {
-            closed = true;
-            current = ByteString.EMPTY;
-            stream.close();
-            operation.close();
+        if (closed) {
+            return;
         }
+        closed = true;
+        if (failed) {
+            transfer.close();
+        } else {
+            unfinished.accept(transfer);
+        }
+        operation.close();
     }
 
     private void advance() throws IOException {
         try {
-            take(stream.next());
+            operation.moved(transfer.advance());
             resumes = 0;
         } catch (InterruptedException error) {
             Thread.currentThread().interrupt();
-            throw failed(new InterruptedIOException("interrupted while reading at position " + position));
+            throw failed(new InterruptedIOException("interrupted while reading at position " + transfer.position()));
         } catch (RpcException failure) {
             resume(failure);
         }
     }
 
     private void resume(RpcException failure) throws IOException {
-        stream.close();
-        if (!failure.isEndpointDown() || ++resumes > MOST_RESUMES_WITHOUT_PROGRESS) {
+        long position = transfer.position();
+        transfer.close();
+        // What another read has opened may have failed while nobody read it.
+        boolean repeatable = failure.isEndpointDown() || !isOwn;
+        if (!repeatable || ++resumes > MOST_RESUMES_WITHOUT_PROGRESS) {
             throw failed(new IOException("reading at position " + position + " failed: " + failure.getMessage(), failure));
         }
         operation.retrying(failure.reason(), resumes, Duration.ZERO);
+        isOwn = true;
         try {
-            Opened opened = source.open(position);
-            stream = opened.stream();
-            take(opened.first());
+            transfer = source.open(position);
+            operation.moved(transfer.available());
         } catch (RpcException error) {
             throw failed(new IOException("reading again at position " + position + " failed: " + error.getMessage(), error));
         }
     }
 
-    private void take(Piece piece) {
-        atEnd = piece == null;
-        current = atEnd ? ByteString.EMPTY : piece.data();
-        taken = 0;
-        operation.moved(current.size());
-    }
-
     private IOException failed(IOException error) {
-        stream.close();
+        failed = true;
+        transfer.close();
         return operation.failed(error);
     }
 }

@@ -12,6 +12,7 @@ import io.aquifer.kafka.rpc.Caller;
 import io.aquifer.kafka.rpc.Endpoints;
 import io.aquifer.kafka.rpc.RpcException;
 import io.aquifer.kafka.telemetry.Operation;
+import io.grpc.MethodDescriptor;
 import io.grpc.StatusException;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
@@ -26,8 +27,15 @@ import org.apache.kafka.server.log.remote.storage.RemoteStorageManager.IndexType
  * do not overlap. Safe for any number of threads.
  */
 public final class StorageClient implements AutoCloseable {
+    private static final int PIECE_BYTES = 1024 * 1024;
+    private static final MethodDescriptor<FetchLogSegmentRequest, Piece> FETCH_LOG_SEGMENT =
+            PieceMarshaller.piecesOf(RemoteStorageServiceGrpc.getFetchLogSegmentMethod());
+    private static final MethodDescriptor<FetchIndexRequest, Piece> FETCH_INDEX =
+            PieceMarshaller.piecesOf(RemoteStorageServiceGrpc.getFetchIndexMethod());
+
     private final Endpoints endpoints;
     private final Caller caller;
+    private final KeptTransfers kept;
     private final Duration copyDeadline;
     private final Duration fetchDeadline;
     private final Duration stall;
@@ -39,6 +47,11 @@ public final class StorageClient implements AutoCloseable {
         copyDeadline = settings.duration(Property.COPY_DEADLINE_MS);
         fetchDeadline = settings.duration(Property.FETCH_DEADLINE_MS);
         stall = settings.duration(Property.STALL_MS);
+        kept = new KeptTransfers(
+                settings.duration(Property.FETCH_KEEP_MS),
+                settings.number(Property.FETCH_KEEP_BYTES),
+                settings.number(Property.FETCH_WINDOW_BYTES) + PIECE_BYTES,
+                fetchDeadline.dividedBy(2));
     }
 
     /** Copies a segment. Repeated only while the service has taken nothing: a second copy of one id could meet the clean-up of the first. */
@@ -55,9 +68,27 @@ public final class StorageClient implements AutoCloseable {
         });
     }
 
-    /** Opens the bytes from a position on; the operation ends when the stream is closed. */
+    /**
+     * Opens the bytes from a position on; the operation ends when the stream is closed. A transfer that an earlier read has left there
+     * goes on.
+     */
     public InputStream fetch(Operation operation, RemoteLogSegmentMetadata metadata, long start, Long endInclusive) throws RpcException {
-        return new SegmentInputStream(position -> open(operation, metadata, position, endInclusive), operation, start);
+        var range = new KeptTransfers.Range(metadata.remoteLogSegmentId().id(), endInclusive);
+        SegmentInputStream.Source source = position -> open(operation, metadata, position, endInclusive);
+        Transfer left = kept.take(range, start);
+        return left != null
+                ? SegmentInputStream.goOn(source, transfer -> kept.keep(range, transfer), operation, left)
+                : SegmentInputStream.open(source, transfer -> kept.keep(range, transfer), operation, start);
+    }
+
+    /** Number of transfers that wait for a read to go on. */
+    public long keptTransfers() {
+        return kept.count();
+    }
+
+    /** How many reads went on with a transfer of an earlier one. */
+    public long continuedTransfers() {
+        return kept.continued();
     }
 
     /** Reads a whole index. */
@@ -66,11 +97,10 @@ public final class StorageClient implements AutoCloseable {
                 .setMetadata(Segments.toProto(metadata)).setIndexType(Segments.toProto(type)).build();
         return caller.call(operation, affinity(metadata), fetchDeadline, (channel, options) -> {
             ByteArrayOutputStream all = new ByteArrayOutputStream();
-            try (var stream = PieceStream.open(
-                    channel, options, RemoteStorageServiceGrpc.getFetchIndexMethod(), request, Piece::of, 0, stall)) {
+            try (var stream = PieceStream.open(channel, options, FETCH_INDEX, request, 0, stall)) {
                 for (Piece piece = stream.next(); piece != null; piece = stream.next()) {
-                    all.writeBytes(piece.data().toByteArray());
-                    operation.moved(piece.data().size());
+                    all.writeBytes(piece.data());
+                    operation.moved(piece.data().length);
                 }
             }
             return all.toByteArray();
@@ -79,6 +109,7 @@ public final class StorageClient implements AutoCloseable {
 
     /** Deletes a segment with its indexes; already gone is success. */
     public void delete(Operation operation, RemoteLogSegmentMetadata metadata) throws RpcException {
+        kept.drop(metadata.remoteLogSegmentId().id());
         DeleteLogSegmentDataRequest request = DeleteLogSegmentDataRequest.newBuilder().setMetadata(Segments.toProto(metadata)).build();
         try {
             caller.unary(operation, affinity(metadata), RemoteStorageServiceGrpc.getDeleteLogSegmentDataMethod(), request);
@@ -91,24 +122,24 @@ public final class StorageClient implements AutoCloseable {
 
     @Override
     public void close() {
+        kept.close();
         endpoints.close();
     }
 
-    private SegmentInputStream.Opened open(Operation operation, RemoteLogSegmentMetadata metadata, long position, Long endInclusive)
-            throws RpcException {
+    private Transfer open(Operation operation, RemoteLogSegmentMetadata metadata, long position, Long endInclusive) throws RpcException {
         FetchLogSegmentRequest.Builder request = FetchLogSegmentRequest.newBuilder()
                 .setMetadata(Segments.toProto(metadata)).setStartPosition(position);
         if (endInclusive != null) {
             request.setEndPosition(endInclusive);
         }
+        long endsNanos = System.nanoTime() + fetchDeadline.toNanos();
         return caller.call(operation, affinity(metadata), fetchDeadline, (channel, options) -> {
-            var stream = PieceStream.open(
-                    channel, options, RemoteStorageServiceGrpc.getFetchLogSegmentMethod(), request.build(), Piece::of, position, stall);
+            PieceStream stream = PieceStream.open(channel, options, FETCH_LOG_SEGMENT, request.build(), position, stall);
             boolean opened = false;
             try {
-                Piece first = stream.next();
+                Transfer transfer = new Transfer(stream, stream.next(), position, endsNanos, kept.keptBytes());
                 opened = true;
-                return new SegmentInputStream.Opened(stream, first);
+                return transfer;
             } finally {
                 if (!opened) {
                     stream.close();

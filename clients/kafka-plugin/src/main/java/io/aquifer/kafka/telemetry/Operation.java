@@ -46,6 +46,11 @@ public final class Operation implements AutoCloseable {
         span.setAttribute("aquifer.endpoint", endpoint);
     }
 
+    /** Notes that it goes on with what an earlier one has opened: no call begins. */
+    public void continuing() {
+        span.setAttribute("aquifer.continued", true);
+    }
+
     /** Notes that an attempt failed and another one follows. */
     public void retrying(String reason, int attempt, Duration pause) {
         metrics.retried();

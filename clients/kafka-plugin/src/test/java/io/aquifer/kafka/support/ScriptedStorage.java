@@ -54,6 +54,8 @@ public final class ScriptedStorage extends RemoteStorageServiceImplBase implemen
     public volatile int piecesSent;
     /** Break the stream once after so many pieces; 0: never. */
     public volatile int breakAfterPieces;
+    /** What the stream breaks with; null: as if the service went away. */
+    public volatile StatusRuntimeException breaking;
     /** Answer nothing. */
     public volatile boolean silent;
     /** Damage every piece. */
@@ -175,7 +177,7 @@ public final class ScriptedStorage extends RemoteStorageServiceImplBase implemen
                 } else if (breakAfterPieces > 0 && sent == breakAfterPieces) {
                     done = true;
                     breakAfterPieces = 0;
-                    observer.onError(error(Code.UNAVAILABLE, "NOT_READY", null));
+                    observer.onError(breaking != null ? breaking : error(Code.UNAVAILABLE, "NOT_READY", null));
                 } else {
                     byte[] data = Arrays.copyOfRange(log, position, Math.min(log.length, position + PIECE_BYTES));
                     CRC32C crc = new CRC32C();
