@@ -67,7 +67,7 @@ class RemoteLogSettings(Group):
     """How metadata of remote segments is looked after."""
 
     watch_poll_s: PositiveFloat = 1.0
-    """How often watches look for changes nobody notified them of."""
+    """How often it is looked, for all watches together, for changes nobody notified them of."""
     page_size: int = Field(default=500, ge=1, le=500)
     """Segments read at once when listing."""
     forget_batch: PositiveInt = 1_000

@@ -1,6 +1,7 @@
 """Wakes watchers when something changed: at once in this process, by NOTIFY in the others.
 
-A hint only: whoever waits also polls, so that a lost notification costs time and nothing else. Notifications are sent after
+A hint only: whoever waits also polls, or is polled for together with others (`watch_poll`), so that a lost notification costs time
+and nothing else. Notifications are sent after
 the commit, gathered for a moment, and from a connection of their own, because a transaction that notifies takes a lock
 that every other one of the database waits for at its commit.
 """
@@ -42,6 +43,8 @@ class ChangeSignal:
         self._database = database
         self._gather_s = gather_s
         self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self._polled: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self._poll: SupervisedLoop | None = None
         self._unsent: set[str] = set()
         self._sender = SupervisedLoop("change sender", self._send, interval_s=1.0)
         self._listener = SupervisedLoop(
@@ -63,18 +66,39 @@ class ChangeSignal:
         self._unsent.add(key)
         self._sender.wake()
 
-    def subscribe(self, key: str) -> "Subscription":
-        """Begins to collect changes of a key; a context manager."""
-        return Subscription(self._waiting, key)
+    def subscribe(self, key: str, *, polled: bool = False) -> "Subscription":
+        """Begins to collect changes of a key; a context manager.
+
+        Args:
+            key: what changes.
+            polled: when nobody knows what changed, the poll finds out whether this did.
+        """
+        return Subscription(self._polled if polled else self._waiting, key)
+
+    async def poll_with(self, loop: SupervisedLoop) -> None:
+        """Runs the poll from now on until this is closed; idempotent. It runs at once when notifications were lost."""
+        if self._poll is None:
+            self._poll = loop
+            await self._stack.enter_async_context(loop)
+
+    def wake(self, key: str) -> None:
+        """Wakes those of this process who wait for a key."""
+        self._wake([key])
 
     def _wake(self, keys: Iterable[str]) -> None:
         for key in keys:
-            events = self._waiting.get(key, ()) if key != _ANY else self._everybody()
+            if key == _ANY:
+                self._wake_everybody()
+            for waiting in (self._waiting, self._polled):
+                for event in waiting.get(key, ()):
+                    event.set()
+
+    def _wake_everybody(self) -> None:
+        for events in self._waiting.values():
             for event in events:
                 event.set()
-
-    def _everybody(self) -> list[asyncio.Event]:
-        return [event for events in self._waiting.values() for event in events]
+        if self._poll is not None:
+            self._poll.wake()
 
     async def _send(self) -> None:
         if not self._unsent:
@@ -125,8 +149,8 @@ class Subscription:
         if not events:
             del self._waiting[self._key]
 
-    async def wait(self, at_most_s: float) -> None:
-        """Returns after a change since the last wait, or when the time is over."""
+    async def wait(self, at_most_s: float | None = None) -> None:
+        """Returns after a change since the last wait, or when the time is over; None: it never is, somebody polls."""
         try:
             async with asyncio.timeout(at_most_s):
                 await self._event.wait()

@@ -1,8 +1,10 @@
 """Changes of a partition's remote segments as they happen, from the history."""
 
+import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any, Final
 
 from aquifer_core.errors import OffsetOutOfRangeError
 from aquifer_core.ids import TopicIdPartition
@@ -11,7 +13,11 @@ from aquifer_core.state import RemotePartitionDeleteState
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from aquifer_metadata.adapters.postgres.change_signal import ChangeSignal, partition_signal
+from aquifer_metadata.adapters.postgres.change_signal import (
+    ChangeSignal,
+    Subscription,
+    partition_signal,
+)
 from aquifer_metadata.adapters.postgres.database import Database
 from aquifer_metadata.adapters.postgres.remote_log_rows import (
     SEGMENT_COLUMNS,
@@ -20,8 +26,11 @@ from aquifer_metadata.adapters.postgres.remote_log_rows import (
     partition_key,
     segment_from_row,
 )
+from aquifer_metadata.adapters.postgres.watch_poll import WatchPoll
 
 _FORGOTTEN = int(RemotePartitionDeleteState.DELETE_PARTITION_FINISHED)
+
+_READS_AT_ONCE: Final = 4
 
 _CURRENT_VERSION = text("""
 SELECT version, history_from_version FROM remote_log_partition WHERE topic_id = :topic_id AND partition = :partition
@@ -69,34 +78,48 @@ class RemoteLogWatch:
     ) -> None:
         self._database = database
         self._signal = signal
-        self._poll_s = poll_s
+        self._poll = WatchPoll(database, signal, poll_s=poll_s)
         self._page_size = page_size
+        # Thousands of watches that begin at once, after a restart, leave connections to everybody else.
+        self._reads = asyncio.Semaphore(_READS_AT_ONCE)
 
     async def changes(
         self, tip: TopicIdPartition, from_version: int
     ) -> AsyncIterator[PartitionChange]:
         """See `RemoteLogMetadataManager.watch_partition`."""
-        version = from_version
-        with self._signal.subscribe(partition_signal(tip)) as subscription:
+        await self._poll.run()
+        with self._signal.subscribe(partition_signal(tip), polled=True) as subscription:
             until, history_from = await self._versions(tip)
-            if 0 < version < history_from:
+            if 0 < from_version < history_from:
                 raise OffsetOutOfRangeError(
                     f"changes of {tip} up to version {history_from} have left the history, watch from 0",
-                    metadata={"offset": str(version)},
+                    metadata={"offset": str(from_version)},
                 )
-            if version == 0:
-                async for change in self._present(tip, until):
-                    yield change
-                version = until
-            while True:
-                rows = await self._rows(_EVENTS, tip, after=version, page_size=self._page_size)
-                for row in rows:
-                    version = row["version"]
-                    changed = _change(tip, row)
-                    if changed is not None:
-                        yield changed
-                if not rows:
-                    await subscription.wait(self._poll_s)
+            with self._poll.watching(tip, until):
+                if from_version == 0:
+                    async for change in self._present(tip, until):
+                        yield change
+                version = from_version or until
+                if version >= until:
+                    await subscription.wait()
+                events = self._events(tip, version, subscription)
+                async with aclosing(events):
+                    async for change in events:
+                        yield change
+
+    async def _events(
+        self, tip: TopicIdPartition, version: int, subscription: Subscription
+    ) -> AsyncGenerator[PartitionChange, None]:
+        """What the history has after a version, and then what is added to it."""
+        while True:
+            rows = await self._rows(_EVENTS, tip, after=version, page_size=self._page_size)
+            for row in rows:
+                version = row["version"]
+                changed = _change(tip, row)
+                if changed is not None:
+                    yield changed
+            if not rows:
+                await subscription.wait()
 
     async def _present(self, tip: TopicIdPartition, until: int) -> AsyncIterator[PartitionChange]:
         """What exists now, in the order of versions. Segments that change meanwhile come with their later version."""
@@ -131,7 +154,8 @@ class RemoteLogWatch:
         async def work(connection: AsyncConnection) -> list[Columns]:
             return list((await connection.execute(statement, values)).mappings())
 
-        return await self._database.read(work)
+        async with self._reads:
+            return await self._database.read(work)
 
 
 def _change(tip: TopicIdPartition, row: Columns) -> PartitionChange | None:
