@@ -253,8 +253,12 @@ def run_request(kind: pb.TaskType.ValueType, *, dry_run: bool = False) -> pb.Run
 async def test_tasks_run_when_asked_and_answer_what_they_did(bench: ManagerBench) -> None:
     log = prepared_log(bench)
     await bench.register()
+    # Otherwise the first expiration may come between the two copies.
+    await bench.stub.PauseTasks(pb.PauseTasksRequest(partitions=[convert.tip_to_pb(TIP)]))
     await bench.lead(TIP, retention_ms=1000)
-    await eventually(lambda: log.highest_remote_offset == 5)
+    copied = await bench.stub.RunTask(run_request(pb.TASK_TYPE_COPY))
+    assert len(copied.actions) == 2
+    assert log.highest_remote_offset == 5
     would = await bench.stub.RunTask(run_request(pb.TASK_TYPE_EXPIRATION, dry_run=True))
     assert [(each.action, each.reason) for each in would.actions] == [
         ("deleted", "RETENTION_TIME")

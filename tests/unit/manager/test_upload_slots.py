@@ -9,7 +9,7 @@ from aquifer_core.ports import Clock
 from aquifer_manager.domain.backoff import Backoff
 from aquifer_manager.domain.scheduler import Scheduler
 from aquifer_manager.domain.task_lane import LaneSettings
-from aquifer_manager.domain.tasks import TaskKey, TaskOutcome, TaskType
+from aquifer_manager.domain.tasks import Deferral, TaskKey, TaskOutcome, TaskType
 from aquifer_manager.domain.upload_slots import UploadSlots
 from fixtures.manager_world import SteppedClock, partition, settle
 
@@ -34,7 +34,7 @@ class Uploads:
         broker = key.topic_id_partition.topic
         with self.slots.run_at(broker, key) as may_run:
             if not may_run:
-                return TaskOutcome(deferred=True)
+                return TaskOutcome(deferred=Deferral.BROKER_PLACES)
             self.running[broker] += 1
             self.most[broker] = max(self.most[broker], self.running[broker])
             try:

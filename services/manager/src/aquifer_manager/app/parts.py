@@ -6,6 +6,7 @@ from aquifer_core.ports import Clock, RemoteLogMetadataManager, RemoteStorageMan
 from aquifer_manager.domain.backoff import Backoff
 from aquifer_manager.domain.batched_describes import BatchedBrokers
 from aquifer_manager.domain.copy_task import CopyTask
+from aquifer_manager.domain.copy_turns import CopyTurns
 from aquifer_manager.domain.deletion_failures import DeletionFailures
 from aquifer_manager.domain.expected_describes import ExpectedDescribes
 from aquifer_manager.domain.expiration_task import ExpirationTask
@@ -225,7 +226,7 @@ class _Workshop:
             self.registry,
             self.logs,
             self._copies,
-            self._copy_quota,
+            CopyTurns(self._copy_quota, clock=self._clock),
             uploads=self._uploads,
             clock=self._clock,
             telemetry=self._telemetry,

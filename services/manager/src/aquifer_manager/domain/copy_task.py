@@ -1,5 +1,7 @@
 """Copies rolled segments of a partition that a broker leads (SR-16, K-3.2)."""
 
+from typing import Final
+
 from aquifer_core.errors import StaleLeaderEpochError
 from aquifer_core.ports import Clock
 
@@ -9,16 +11,25 @@ from aquifer_manager.domain.copy_candidates import (
     first_offset_to_copy,
     select_candidates,
 )
+from aquifer_manager.domain.copy_turns import CopyTurns
 from aquifer_manager.domain.leader_log import LeaderLogs
 from aquifer_manager.domain.offset_constraints import FiveOffsets, check_offsets
 from aquifer_manager.domain.ports import LogDescription, RolledSegment, Telemetry
-from aquifer_manager.domain.quota import ByteQuota
 from aquifer_manager.domain.registry import Registry
 from aquifer_manager.domain.segment_copy import SegmentCopy
-from aquifer_manager.domain.tasks import ActionKind, TaskAction, TaskKey, TaskOutcome
+from aquifer_manager.domain.tasks import (
+    ActionKind,
+    Deferral,
+    TaskAction,
+    TaskKey,
+    TaskOutcome,
+    TaskType,
+)
 from aquifer_manager.domain.upload_slots import UploadSlots
 
 __all__ = ["CopyTask"]
+
+_SHORT_WAIT_S: Final = 0.1
 
 
 class CopyTask:
@@ -32,7 +43,7 @@ class CopyTask:
         registry: Registry,
         logs: LeaderLogs,
         copies: SegmentCopy,
-        quota: ByteQuota,
+        turns: CopyTurns,
         *,
         uploads: UploadSlots,
         clock: Clock,
@@ -45,7 +56,7 @@ class CopyTask:
             registry: says for whom to work.
             logs: describes the leader's log.
             copies: copies single segments.
-            quota: of bytes per second.
+            turns: when the quota lets a copy begin.
             uploads: places of each broker.
             clock: wall clock.
             telemetry: spans and counters.
@@ -54,14 +65,14 @@ class CopyTask:
         self._registry = registry
         self._logs = logs
         self._copies = copies
-        self._quota = quota
+        self._turns = turns
         self._uploads = uploads
         self._clock = clock
         self._telemetry = telemetry
         self._segments_per_run = segments_per_run
 
     async def run(self, key: TaskKey) -> TaskOutcome:
-        """One run; deferred when the broker's places are taken.
+        """One run; deferred when the broker's places are taken, or where the quota says that a copy must wait.
 
         Raises:
             AquiferError: nothing is lost, the next run goes on from what metadata knows.
@@ -71,7 +82,7 @@ class CopyTask:
             return TaskOutcome()
         with self._uploads.run_at(assignment.address, key) as may_run:
             if not may_run:
-                return TaskOutcome(deferred=True)
+                return TaskOutcome(deferred=Deferral.BROKER_PLACES)
             return await self._traced(assignment)
 
     async def _traced(self, assignment: Assignment) -> TaskOutcome:
@@ -114,15 +125,26 @@ class CopyTask:
         for candidate in candidates[: self._segments_per_run]:
             if not self._registry.is_current(assignment):
                 return TaskOutcome(actions=tuple(actions))
+            wait_s = await self._quota_wait_s(assignment, candidate)
+            if wait_s > 0:
+                return TaskOutcome(
+                    actions=tuple(actions), deferred=Deferral.COPY_QUOTA, retry_in_s=wait_s
+                )
             actions.append(await self._copy_one(assignment, log, candidate))
         more = len(candidates) > self._segments_per_run
         return TaskOutcome(actions=tuple(actions), more_work=more)
+
+    async def _quota_wait_s(self, assignment: Assignment, candidate: RolledSegment) -> float:
+        """0: the copy may begin. A long wait is not waited for here: others may use this run's places."""
+        key = TaskKey(assignment.topic_id_partition, TaskType.COPY)
+        while 0 < (wait_s := self._turns.wait_s(key, candidate.size_bytes)) <= _SHORT_WAIT_S:
+            await self._clock.sleep(wait_s)
+        return wait_s
 
     async def _copy_one(
         self, assignment: Assignment, log: LogDescription, candidate: RolledSegment
     ) -> TaskAction:
         tip, work = assignment.topic_id_partition, assignment.work
-        await self._quota.reserve(candidate.size_bytes)
         offsets = FiveOffsets.of(log, -1 if work.copied_offset is None else work.copied_offset)
         check_offsets(offsets, work, "before_copy")
         check_offsets(offsets.copied_up_to(candidate.end_offset), work, "after_copy")

@@ -52,11 +52,21 @@ class ByteQuota:
         self._level -= size_bytes
         return Reservation(self, size_bytes)
 
-    async def reserve(self, size_bytes: int) -> "Reservation":
-        """Takes bytes out of the bucket, waiting while it is empty."""
-        while (wait_s := self._wait_s()) > 0:
-            await self._clock.sleep(wait_s)
+    def book(self, size_bytes: int) -> float:
+        """Takes bytes out of the bucket at once; answers in how many seconds they may be used. Whoever comes later waits longer."""
+        wait_s = self._wait_s()
         self._level -= size_bytes
+        return wait_s
+
+    async def reserve(self, size_bytes: int) -> "Reservation":
+        """Takes bytes out of the bucket and waits until they may be used."""
+        wait_s = self.book(size_bytes)
+        try:
+            if wait_s > 0:
+                await self._clock.sleep(wait_s)
+        except BaseException:
+            self.give_back(size_bytes)
+            raise
         return Reservation(self, size_bytes)
 
     def give_back(self, size_bytes: int) -> None:

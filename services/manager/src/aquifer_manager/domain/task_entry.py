@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from aquifer_core.errors import AquiferError, ErrorReason
 
-from aquifer_manager.domain.tasks import TaskKey, TaskOutcome, TaskState
+from aquifer_manager.domain.tasks import Deferral, TaskKey, TaskOutcome, TaskState
 
 __all__ = ["TaskEntry"]
 
@@ -18,7 +18,7 @@ class TaskEntry:
         ticket: of its place in the queue; -1: not queued.
         removed: dropped when the run under way ends.
         due_again: something asked for another run during the one under way.
-        deferred: the last run did nothing, because no place was free for it.
+        deferred: the last run ended because it would have had to wait.
         waiters: of whoever asked for a run and waits for its result.
         waiting_for_turn: waiters whose run was deferred.
     """
@@ -35,7 +35,7 @@ class TaskEntry:
     last_success_s: float | None = None
     last_error_reason: str = ""
     last_error: str = ""
-    deferred: bool = False
+    deferred: Deferral | None = None
     waiters: list[asyncio.Future[TaskOutcome]] = field(default_factory=list)
     waiting_for_turn: list[asyncio.Future[TaskOutcome]] = field(default_factory=list)
 

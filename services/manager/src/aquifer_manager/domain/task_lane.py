@@ -253,18 +253,21 @@ class TaskLane:
         self, entry: TaskEntry, outcome: TaskOutcome, waiters: list[asyncio.Future[TaskOutcome]]
     ) -> None:
         entry.deferred = outcome.deferred
-        if outcome.deferred:
+        if outcome.deferred and not outcome.actions:
             entry.runs -= 1
             entry.waiting_for_turn += waiters
-            self._ended(entry, self._settings.interval_s)
+            self._ended(entry, self._pause_s(outcome))
             return
         if entry.consecutive_failures:
             logger.info("task_recovered", lane=self.name, failures=entry.consecutive_failures)
         entry.succeeded(outcome, self._clock.monotonic_s())
-        self._ended(entry, 0.0 if outcome.more_work else self._settings.interval_s)
+        self._ended(entry, 0.0 if outcome.more_work else self._pause_s(outcome))
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(outcome)
+
+    def _pause_s(self, outcome: TaskOutcome) -> float:
+        return self._settings.interval_s if outcome.retry_in_s is None else outcome.retry_in_s
 
     def _failed(
         self, entry: TaskEntry, error: BaseException, waiters: list[asyncio.Future[TaskOutcome]]

@@ -6,7 +6,16 @@ from enum import IntEnum, StrEnum
 from aquifer_core.ids import TopicIdPartition
 from aquifer_core.segment import RemoteLogSegmentMetadata
 
-__all__ = ["ActionKind", "Remedy", "TaskAction", "TaskKey", "TaskOutcome", "TaskState", "TaskType"]
+__all__ = [
+    "ActionKind",
+    "Deferral",
+    "Remedy",
+    "TaskAction",
+    "TaskKey",
+    "TaskOutcome",
+    "TaskState",
+    "TaskType",
+]
 
 
 class TaskType(IntEnum):
@@ -64,6 +73,13 @@ class TaskAction:
     detail: str = ""
 
 
+class Deferral(StrEnum):
+    """What a run would have had to wait for."""
+
+    BROKER_PLACES = "broker places"
+    COPY_QUOTA = "copy quota"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOutcome:
     """Result of a successful run.
@@ -71,13 +87,15 @@ class TaskOutcome:
     Attributes:
         more_work: the run stopped early to be fair; the task is due again at once.
         finished: the task has nothing left to do ever.
-        deferred: nothing was done, because no place was free; the run counts neither as success nor as failure.
+        deferred: the run ended because it would have had to wait. One that did nothing counts neither as success nor as failure.
+        retry_in_s: when the wait is over; None: unknown.
     """
 
     actions: tuple[TaskAction, ...] = ()
     more_work: bool = False
     finished: bool = False
-    deferred: bool = False
+    deferred: Deferral | None = None
+    retry_in_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +107,7 @@ class TaskState:
         since_success_ms: -1: never succeeded.
         without_success_ms: since the last success, or since the task was added.
         last_error_reason: empty when the last run succeeded.
-        deferred: the last run did nothing, because no place was free for it.
+        deferred: the last run ended because it would have had to wait.
     """
 
     key: TaskKey
@@ -101,4 +119,4 @@ class TaskState:
     last_error_reason: str
     last_error: str
     runs: int
-    deferred: bool = False
+    deferred: Deferral | None = None

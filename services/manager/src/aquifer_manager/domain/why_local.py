@@ -7,7 +7,7 @@ from typing import Final
 from aquifer_core.state import RemoteLogSegmentState
 
 from aquifer_manager.domain.ports import LogDescription
-from aquifer_manager.domain.tasks import TaskState, TaskType
+from aquifer_manager.domain.tasks import Deferral, TaskState, TaskType
 from aquifer_manager.domain.topic_config import TopicConfig
 from aquifer_manager.domain.why_facts import Unknown, WhyFacts, reason_of_error
 from aquifer_manager.domain.why_reasons import Explanation, WhyQuestion, WhyReason
@@ -199,6 +199,9 @@ def _waiting(facts: WhyFacts, segment: LocalSegment) -> Explanation:
     if segment.start_offset > first:
         text = f"copies go on at offset {first}; the copy task is {_next_run(task)}"
         return _said(segment, WhyReason.BEHIND_OLDER_SEGMENTS, text)
+    if task.deferred is Deferral.COPY_QUOTA and not task.running:
+        text = f"the bytes that may be copied in a second are spent; its turn is {_next_run(task)}"
+        return _said(segment, WhyReason.WAITING_FOR_COPY_QUOTA, text)
     if task.running or task.deferred or task.next_run_in_ms == 0:
         text = "its copy is due and waits for its turn"
         if task.deferred:

@@ -66,6 +66,7 @@ class WhyReason(StrEnum):
     OBJECTS_MISSING = auto()
     OBJECTS_CORRUPT = auto()
     ENCRYPTION_KEY_UNAVAILABLE = auto()
+    WAITING_FOR_COPY_QUOTA = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -179,6 +179,8 @@ class _WhyReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WhyReason.V
     """Stored bytes do not match their checksum; see `aquifer segments verify`."""
     WHY_REASON_ENCRYPTION_KEY_UNAVAILABLE: _WhyReason.ValueType  # 43
     """The key that its data key is wrapped with is not in the key ring."""
+    WHY_REASON_WAITING_FOR_COPY_QUOTA: _WhyReason.ValueType  # 44
+    """Its copy is due, and the bytes that may be copied in a second are spent (`remote.log.manager.copy.max.bytes.per.second`)."""
 
 class WhyReason(_WhyReason, metaclass=_WhyReasonEnumTypeWrapper):
     """Answer to a question; the text is for people and may change, the reason may not."""
@@ -271,6 +273,8 @@ WHY_REASON_OBJECTS_CORRUPT: WhyReason.ValueType  # 42
 """Stored bytes do not match their checksum; see `aquifer segments verify`."""
 WHY_REASON_ENCRYPTION_KEY_UNAVAILABLE: WhyReason.ValueType  # 43
 """The key that its data key is wrapped with is not in the key ring."""
+WHY_REASON_WAITING_FOR_COPY_QUOTA: WhyReason.ValueType  # 44
+"""Its copy is due, and the bytes that may be copied in a second are spent (`remote.log.manager.copy.max.bytes.per.second`)."""
 Global___WhyReason: _TypeAlias = WhyReason  # noqa: Y015
 
 @_typing.final
