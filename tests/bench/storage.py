@@ -126,7 +126,7 @@ async def measure() -> Mapping[str, float]:
 
 
 async def _rounds(service: _Service, target: S3Target, log: bytes, file: Path) -> dict[str, float]:
-    rounds = _Rounds()
+    rounds, offset_at = _Rounds(), _offsets(log)
     puts = gets = 0.0
     for _ in range(ROUNDS):
         with rounds.timed("raw_put", service):
@@ -139,10 +139,10 @@ async def _rounds(service: _Service, target: S3Target, log: bytes, file: Path) -
             await asyncio.to_thread(raw_store.get_mb_s, target, [len(log)])
         before = await service.requests(_GETS)
         with rounds.timed("cold", service):
-            await _read(service.client, metadata, len(log))
+            await _read(service.client, metadata, offset_at)
         gets += await service.requests(_GETS) - before
         with rounds.timed("cached", service):
-            await _read(service.client, metadata, len(log))
+            await _read(service.client, metadata, offset_at)
     moved_gib = ROUNDS * len(log) / GIB
     return {
         "raw_put_mb_s": rounds.mb_s("raw_put"),
@@ -165,14 +165,14 @@ async def _sealed_rounds(
     service: _Service, target: S3Target, log: bytes, file: Path
 ) -> dict[str, float]:
     """Text records, compressed with zstd and sealed with AES-GCM."""
-    rounds, stored_bytes = _Rounds(), 0
+    rounds, offset_at, stored_bytes = _Rounds(), _offsets(log), 0
     for _ in range(ROUNDS):
         with rounds.timed("raw_put", service):
             await asyncio.to_thread(raw_store.put_mb_s, target, [file])
         with rounds.timed("copy", service):
             metadata = await _copied(service, log)
         with rounds.timed("cold", service):
-            await _read(service.client, metadata, len(log))
+            await _read(service.client, metadata, offset_at)
         stored_bytes = (await service.client.describe_segment(metadata)).stored_bytes
     return {
         "copy_sealed_mb_s": rounds.mb_s("copy"),
@@ -200,27 +200,26 @@ async def _copied(service: _Service, log: bytes) -> RemoteLogSegmentMetadata:
 
 
 async def _read(
-    client: GrpcRemoteStorageManager, metadata: RemoteLogSegmentMetadata, size_bytes: int
+    client: GrpcRemoteStorageManager,
+    metadata: RemoteLogSegmentMetadata,
+    offset_at: Mapping[int, int],
 ) -> None:
-    """Reads a segment front to back, as a consumer does: each call goes on where the one before ended."""
+    """Reads a segment front to back: each call goes on where the one before ended, and whole batches must have come.
+
+    Like the raw client, it does not look into what it gets.
+    """
     offset = moved = 0
     while offset <= metadata.end_offset:
-        pieces = [
-            piece
-            async for piece in client.fetch_records(
-                metadata, offset, FETCH_BYTES, min_one_batch=True
-            )
-        ]
-        moved += sum(map(len, pieces))
-        offset = _end_offset(pieces)
-    if moved != size_bytes:
-        raise RuntimeError(f"read {moved} bytes of {size_bytes}")
+        pieces = client.fetch_records(metadata, offset, FETCH_BYTES, min_one_batch=True)
+        moved += sum([len(piece) async for piece in pieces])
+        offset = offset_at[moved]
+    if moved != metadata.segment_size_bytes:
+        raise RuntimeError(f"read {moved} bytes of {metadata.segment_size_bytes}")
 
 
-def _end_offset(pieces: list[bytes | memoryview]) -> int:
-    """Offset behind the last batch."""
-    *_, last = iter_batches(b"".join(pieces))
-    return last.next_offset
+def _offsets(log: bytes) -> Mapping[int, int]:
+    """The offset behind each batch, by the batch's end."""
+    return {batch.position + batch.size_bytes: batch.next_offset for batch in iter_batches(log)}
 
 
 def _log(size_bytes: int) -> bytes:

@@ -27,18 +27,21 @@ LOG_KEY = KEYS.of(builders.segment().metadata).log
 FOREIGN_KEYS = ["p/backup/2024.log", "q/" + LOG_KEY.removeprefix("p/"), LOG_KEY + "x", "p/notes"]
 
 
-class ClockAhead(SystemClock):
-    """A clock that shows later."""
+class LaterStore(S3ObjectStore):
+    """A store whose clock is ahead of when its uploads began."""
 
     ahead_s = 0.0
 
+    async def store_time_ms(self) -> int | None:
+        now_ms = await super().store_time_ms()
+        return None if now_ms is None else now_ms + int(self.ahead_s * 1000)
+
+
+class ClockAhead(SystemClock):
+    """A clock that goes wrong by days."""
+
     def now_ms(self) -> int:
-        return super().now_ms() + int(self.ahead_s * 1000)
-
-
-@pytest.fixture
-def clock() -> ClockAhead:
-    return ClockAhead()
+        return super().now_ms() + int(100 * HOUR_S * 1000)
 
 
 def s3_options(s3_server: S3Endpoint, bucket: str) -> S3Options:
@@ -51,30 +54,30 @@ def s3_options(s3_server: S3Endpoint, bucket: str) -> S3Options:
 
 
 @pytest.fixture
-async def s3(s3_server: S3Endpoint, bucket: str, clock: ClockAhead) -> AsyncIterator[S3ObjectStore]:
-    store = S3ObjectStore(s3_options(s3_server, bucket), clock=clock)
+async def s3(s3_server: S3Endpoint, bucket: str) -> AsyncIterator[LaterStore]:
+    store = LaterStore(s3_options(s3_server, bucket), clock=ClockAhead())
     yield store
     await store.close()
 
 
 async def test_an_upload_goes_when_it_is_older_than_any_copy(
-    s3: S3ObjectStore, clock: ClockAhead
+    s3: LaterStore,
 ) -> None:
     sweeper = UploadSweeper(s3, KEYS, older_than_s=HOUR_S)
     upload = await s3.start_upload(LOG_KEY, len(PART))
     await upload.put_part(1, PART)
-    clock.ahead_s = HOUR_S - 60
+    s3.ahead_s = HOUR_S - 60
     assert await sweeper.sweep() == 0
-    clock.ahead_s = HOUR_S + 60
+    s3.ahead_s = HOUR_S + 60
     assert await sweeper.sweep() == 1
     assert await s3.abort_uploads(LOG_KEY) == 0
     assert await sweeper.sweep() == 0
 
 
-async def test_uploads_of_others_in_the_bucket_stay(s3: S3ObjectStore, clock: ClockAhead) -> None:
+async def test_uploads_of_others_in_the_bucket_stay(s3: LaterStore) -> None:
     for key in FOREIGN_KEYS:
         await s3.start_upload(key, len(PART))
-    clock.ahead_s = 100 * HOUR_S
+    s3.ahead_s = 100 * HOUR_S
     assert await UploadSweeper(s3, KEYS, older_than_s=HOUR_S).sweep() == 0
     assert [await s3.abort_uploads(key) for key in FOREIGN_KEYS] == [1] * len(FOREIGN_KEYS)
 

@@ -96,9 +96,13 @@ class S3ObjectStore:
     ) -> int:
         """Forget uploads that were begun longer ago, of keys under a prefix that are ours; returns how many.
 
-        Their age is by this machine's clock and the store's.
+        Their age is by the store's clock; nothing is swept while it does not tell its time.
         """
-        began_before_ms = self._clock.now_ms() - int(older_than_s * 1000)
+        now_ms = await self.store_time_ms()
+        if now_ms is None:
+            logger.warning("uploads_not_swept", reason="the store does not tell its time")
+            return 0
+        began_before_ms = now_ms - int(older_than_s * 1000)
         try:
             return await abort_stale_uploads(self, prefix, began_before_ms, is_ours)
         except UnsupportedByStoreError as error:
