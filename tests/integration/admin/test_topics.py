@@ -121,3 +121,33 @@ async def test_an_unknown_topic_is_one_line_with_the_reason(
     [line] = outcome.err.splitlines()
     assert "nope" in line
     assert line.endswith("(TOPIC_NOT_FOUND)")
+
+
+async def refusal(admin: AdminCommand, *arguments: str) -> str:
+    """Why a topic is not created."""
+    refused = await admin.run("topics", "create", *arguments, "--json")
+    assert refused.code == 1, refused
+    [outcome] = refused.document["topics"]
+    return str(outcome["error"])
+
+
+async def test_a_deleted_topic_comes_back_under_its_id(admin: AdminCommand) -> None:
+    """As long as nobody has begun to carry the deletion out."""
+    new = ("topics", "create", "orders", "--tiered", "--partitions", "2")
+    [made] = (await admin.json(*new))["topics"]
+    topic_id = made["topic_id"]
+    assert "has the id" in await refusal(admin, "second", "--topic-id", topic_id)
+    await admin.json("topics", "delete", "orders", "--yes")
+    renamed = await refusal(admin, "second", "--partitions", "2", "--topic-id", topic_id)
+    assert "written as 'orders'" in renamed
+    [back] = (await admin.json(*new, "--topic-id", topic_id))["topics"]
+    assert (back["topic_id"], back["error_reason"]) == (topic_id, None)
+    [listed] = (await admin.json("topics", "list"))["topics"]
+    assert (listed["topic_id"], listed["partition_count"]) == (topic_id, 2)
+
+
+async def test_what_is_no_topic_id_is_refused(admin: AdminCommand) -> None:
+    refused = await admin.run("topics", "create", "orders", "--topic-id", "not an id")
+    assert refused.code != 0
+    assert "topic_id" in refused.out + refused.err
+    assert (await admin.json("topics", "list"))["topics"] == []

@@ -108,6 +108,13 @@ async def create(
     tiered: Annotated[
         bool, typer.Option("--tiered", help=f"Short for --config {REMOTE_STORAGE_ENABLE}=true.")
     ] = False,
+    topic_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="The id it had: takes a deletion back that has not begun, or attaches remote segments that a rebuild found.",
+        ),
+    ] = None,
     validate_only: CheckOnly = False,
 ) -> Report:
     """Create a topic."""
@@ -123,6 +130,7 @@ async def create(
                 num_partitions=partitions,
                 replication_factor=replication_factor,
                 configs=configs,
+                topic_id=topic_id,
             )
         ],
         validate_only=validate_only,
