@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from fixtures.kafka_cluster import KAFKA_GROUP, KafkaSuite, KafkaTopic, MakeKafkaTopic
+from fixtures.kafka_reads import remote_reads
+from fixtures.kafka_replicas import broker_configs, lead, reassign
 from fixtures.kafka_traffic import (
     Puller,
     Record,
@@ -41,7 +43,10 @@ async def consumed_with_java(
 async def test_stock_clients_read_across_tiers(
     kafka_suite: KafkaSuite, kafka_topics: MakeKafkaTopic
 ) -> None:
-    """Segments of one and of two batches; librdkafka, kafka-python and the Java consumer (OffloadAndConsumeFromLeaderTest)."""
+    """Segments of one and of two batches; librdkafka, kafka-python and the Java consumer (OffloadAndConsumeFromLeaderTest).
+
+    One segment is read, then two; the bounce of the broker: test_two_brokers.py (SR-38).
+    """
     one = await kafka_topics(batches=1)
     two = await kafka_topics(batches=2)
     of_one = await one.produce(records_of(3))
@@ -51,9 +56,13 @@ async def test_stock_clients_read_across_tiers(
     assert (await two.until_cold()).local_start == 4
     assert await ranges(two) == [(0, 1), (2, 3)]
     bootstrap = kafka_suite.bootstrap
-    assert_same(await asyncio.to_thread(consume, bootstrap, one.name, 3, start=1), of_one[1:])
+    async with remote_reads(one) as reads:
+        assert_same(await asyncio.to_thread(consume, bootstrap, one.name, 3, start=1), of_one[1:])
+        await reads.were({1: [1]})
     # From the middle of a segment.
-    cold = await asyncio.to_thread(consume, bootstrap, two.name, 5, start=1)
+    async with remote_reads(two) as reads:
+        cold = await asyncio.to_thread(consume, bootstrap, two.name, 5, start=1)
+        await reads.were({1: [0, 2]})
     assert [each.value for each in cold] == [b"v1", b"v2", b"v3", b"v4"]
     assert_same(await asyncio.to_thread(consume_with_kafka_python, bootstrap, one.name, 3), of_one)
     java = await consumed_with_java(kafka_suite, two, 5)
@@ -85,21 +94,51 @@ async def test_the_active_segment_is_rolled_and_tiered_when_local_retention_says
     acked = await topic.produce(records_of(4))
     await topic.until_offsets(local_start=4)
     assert await ranges(topic) == [(0, 0), (1, 1), (2, 2), (3, 3)]
-    assert_same(await asyncio.to_thread(consume, kafka_suite.bootstrap, topic.name, 4), acked)
+    async with remote_reads(topic) as reads:
+        assert_same(await asyncio.to_thread(consume, kafka_suite.bootstrap, topic.name, 4), acked)
+        await reads.were({1: [0, 1, 2, 3]})
+
+
+async def test_an_index_cache_without_room_costs_bounded_reads(
+    kafka_suite: KafkaSuite, kafka_topics: MakeKafkaTopic
+) -> None:
+    """OffloadAndTxnConsumeFromLeaderTest: at most 12 reads of segments and of each kind of index for 6 remote records."""
+    topic = await kafka_topics()
+    acked = await topic.produce(records_of(7))
+    assert (await topic.until_cold()).local_start == 6
+    configs = {
+        "remote.log.index.file.cache.total.size.bytes": "1",
+        # Reads that a busy machine gives up would be repeated.
+        "remote.fetch.max.wait.ms": "60000",
+    }
+    async with broker_configs(topic, 1, configs), remote_reads(topic) as reads:
+        with Puller(kafka_suite.bootstrap, topic.name, isolation_level="read_committed") as puller:
+            assert_same(await asyncio.to_thread(puller.pull, 7), acked)
+        await reads.were({1: range(6)})
+        assert 6 <= await reads.count("fetch") <= 12
+        assert await reads.count("fetchIndex") <= 3 * 12
 
 
 async def test_offsets_of_every_kind_and_by_time(kafka_topics: MakeKafkaTopic) -> None:
-    """ListOffsetsTest, its part with one leader (SR-26, SR-27)."""
-    topic = await kafka_topics(batches=2)
+    """ListOffsetsTest with its two leaders (SR-26, SR-27); its end, after DeleteRecords: test_retention.py."""
+    topic = await kafka_topics(batches=2, assignment=((1, 2),))
     t = time.time_ns() // 1_000_000
-    await topic.produce([Record(key=b"k", value=b"v%d" % n, timestamp_ms=t + n) for n in range(6)])
-    assert (await topic.until_cold()).local_start == 4
+    records = [Record(key=b"k", value=b"v%d" % n, timestamp_ms=t + n) for n in range(6)]
+    await topic.produce(records[:3])
+    await topic.until_offsets(local_start=2, tiered=1)
+    first_epoch = (await topic.list_offset(LATEST))[0]
+    await reassign(topic, {0: [2, 1]})
+    await lead(topic, 2)
+    await topic.produce(records[3:])
+    await topic.until_offsets(local_start=4, tiered=3)
+    second_epoch = (await topic.list_offset(LATEST))[0]
+    assert second_epoch > first_epoch
     special = {EARLIEST: 0, EARLIEST_LOCAL: 4, LATEST_TIERED: 3, LATEST: 6}
-    for timestamp, offset in special.items():
-        assert (await topic.list_offset(timestamp))[1] == offset, timestamp
-    by_time = {t - 1: 0, t: 0, t + 1: 1, t + 3: 3, t + 4: 4, t + 5: 5, t + 6: -1}
-    for timestamp, offset in by_time.items():
-        assert (await topic.list_offset(timestamp))[1] == offset, timestamp - t
+    by_time = {t - 1: 0, t: 0, t + 1: 1, t + 3: 3, t + 4: 4, t + 5: 5}
+    for timestamp, offset in {**special, **by_time}.items():
+        epoch = first_epoch if offset < 3 else second_epoch
+        assert (await topic.list_offset(timestamp))[:2] == (epoch, offset), timestamp
+    assert (await topic.list_offset(t + 6))[:2] == (-1, -1)
 
 
 async def test_transactions_are_read_committed_across_tiers(

@@ -85,7 +85,7 @@ async def assert_all_there(topic: KafkaTopic, acked: list[Record]) -> None:
 def test_a_cluster_moves_to_the_metadata_service_and_back(
     kafka_suite: KafkaSuite, kafka_plugin: Path, tmp_path: Path
 ) -> None:
-    """What the topic knows is read through the service afterwards, and the other way round (K-1.4)."""
+    """What the topic knows is read through the service afterwards, and the other way round (K-1.4, SR-3, SR-29)."""
     installation = kafka_suite.cluster.settings.installation
     settings = kafka_stack_settings(tmp_path, installation, kafka_plugin, brokers=1).kafka
     assert settings is not None

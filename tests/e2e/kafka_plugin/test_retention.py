@@ -7,6 +7,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from fixtures.kafka_cluster import KAFKA_GROUP, SETTLE_S, KafkaSuite, KafkaTopic, MakeKafkaTopic
+from fixtures.kafka_reads import remote_reads
+from fixtures.kafka_replicas import lead, reassign
 from fixtures.kafka_traffic import Record, assert_same, consume, records_of
 from fixtures.polling import eventually
 from fixtures.scrub import stored_objects
@@ -62,19 +64,32 @@ async def test_expired_segments_leave_the_store(
 async def test_deleted_records_take_whole_segments_with_them(
     kafka_suite: KafkaSuite, kafka_topics: MakeKafkaTopic
 ) -> None:
-    """DeleteSegmentsDueToLogStartOffsetBreachTest and the end of ListOffsetsTest (SR-25)."""
-    topic = await kafka_topics(batches=2)
+    """DeleteSegmentsDueToLogStartOffsetBreachTest with its two leaders, and the end of ListOffsetsTest (SR-25)."""
+    topic = await kafka_topics(batches=2, assignment=((1, 2),))
     acked = await topic.produce(records_of(6))
     await topic.until_offsets(local_start=4, tiered=3)
     await delete_records(topic, 3)
     await until_starts(topic, 2)
     assert (await topic.offsets()).log_start == 3
     assert [line.split()[1] for line in checkpointed_epochs(topic)] == ["3"]
-    found = await asyncio.to_thread(consume, kafka_suite.bootstrap, topic.name, 6, start=3)
-    assert_same(found, acked[3:])
+    bootstrap = kafka_suite.bootstrap
+    async with remote_reads(topic) as reads:
+        found = await asyncio.to_thread(consume, bootstrap, topic.name, 6, start=3)
+        assert_same(found, acked[3:])
+        await reads.were({1: [2]})
     await delete_records(topic, 4)
     await until_starts(topic, None)
-    await topic.until_offsets(log_start=4, local_start=4, end=6)
+    await topic.until_offsets(log_start=4, local_start=4, tiered=3, end=6)
+    await reassign(topic, {0: [2, 1]})
+    await lead(topic, 2)
+    acked += await topic.produce(records_of(4, seed=1))
+    await topic.until_offsets(local_start=8, tiered=7)
+    await delete_records(topic, 7)
+    await until_starts(topic, 6)
+    async with remote_reads(topic) as reads:
+        found = await asyncio.to_thread(consume, bootstrap, topic.name, 10, start=7)
+        assert_same(found, acked[7:])
+        await reads.were({2: [6]})
 
 
 async def test_a_deleted_topic_leaves_nothing(
@@ -104,27 +119,33 @@ async def test_tiering_is_turned_on_for_a_topic_with_data(
     for partition in (0, 1):
         acked[partition] += await topic.produce(records_of(2, seed=1), partition)
         await topic.until_offsets(partition, log_start=0, local_start=4, tiered=3, end=5)
-        found = await asyncio.to_thread(
-            consume, kafka_suite.bootstrap, topic.name, 5, partition=partition
-        )
-        assert_same(found, acked[partition])
+        async with remote_reads(topic, partition) as reads:
+            found = await asyncio.to_thread(
+                consume, kafka_suite.bootstrap, topic.name, 5, partition=partition
+            )
+            assert_same(found, acked[partition])
+            await reads.were({topic.leaders[partition]: range(4)})
 
 
 async def test_copying_is_turned_off_and_on_and_tiering_ends_with_the_remote_data(
     kafka_suite: KafkaSuite, kafka_topics: MakeKafkaTopic
 ) -> None:
-    """DisableRemoteLogOnTopicTest, with its offsets."""
+    """DisableRemoteLogOnTopicTest, with its offsets and the segments that are read."""
     topic = await kafka_topics()
     acked = await topic.produce(records_of(3))
     await topic.until_offsets(local_start=2, tiered=1)
     await topic.alter(remote_log_copy_disable="true", local_retention_bytes="-2")
     bootstrap = kafka_suite.bootstrap
-    assert_same(await asyncio.to_thread(consume, bootstrap, topic.name, 3), acked)
+    async with remote_reads(topic) as reads:
+        assert_same(await asyncio.to_thread(consume, bootstrap, topic.name, 3), acked)
+        await reads.were({1: [0, 1]})
     await topic.alter(remote_log_copy_disable="false", local_retention_bytes="1")
     acked += await topic.produce(records_of(1, seed=1))
     await topic.until_offsets(local_start=3, tiered=2)
     await topic.alter(remote_log_copy_disable="true", local_retention_bytes="-2")
-    assert_same(await asyncio.to_thread(consume, bootstrap, topic.name, 4), acked)
+    async with remote_reads(topic) as reads:
+        assert_same(await asyncio.to_thread(consume, bootstrap, topic.name, 4), acked)
+        await reads.were({1: [0, 1, 2]})
     await delete_records(topic, 1)
     await until_starts(topic, 1)
     with pytest.raises(KafkaException) as caught:

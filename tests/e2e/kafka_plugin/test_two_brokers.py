@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from fixtures.kafka_cluster import KAFKA_GROUP, KafkaSuite, KafkaTopic, MakeKafkaTopic
+from fixtures.kafka_reads import remote_reads
 from fixtures.kafka_replicas import lead, move_to, reassign
 from fixtures.kafka_traffic import Record, assert_same, consume, records_of
 from fixtures.tiered_topic import ADMIN_S
@@ -20,16 +21,20 @@ CHECKPOINTS = (
 
 
 async def assert_all_there(topic: KafkaTopic, acked: Sequence[Record], partition: int = 0) -> None:
-    found = await asyncio.to_thread(
-        consume, topic.suite.bootstrap, topic.name, len(acked), partition=partition
-    )
-    assert_same(found, acked)
+    """All records are consumed, and the leader alone reads remote segments: each that is there, once or more."""
+    remote = [each.start_offset for each in await topic.segments(partition)]
+    async with remote_reads(topic, partition) as reads:
+        found = await asyncio.to_thread(
+            consume, topic.suite.bootstrap, topic.name, len(acked), partition=partition
+        )
+        assert_same(found, acked)
+        await reads.were({topic.leaders[partition]: remote})
 
 
 async def test_a_partition_moves_to_another_broker_and_its_leader_goes_on_copying(
     kafka_topics: MakeKafkaTopic,
 ) -> None:
-    """First expanded, then moved (ReassignReplicaExpandTest, ReassignReplicaMoveTest, SR-21)."""
+    """First expanded, then moved (ReassignReplicaExpandTest, ReassignReplicaMoveTest, SR-21, SR-28)."""
     topic = await kafka_topics(assignment=((1,),))
     acked = await topic.produce(records_of(3))
     await topic.until_offsets(local_start=2, tiered=1)
@@ -83,7 +88,7 @@ async def test_new_partitions_are_tiered_like_the_old_ones(
 async def test_a_replica_in_another_directory_reads_and_copies(
     kafka_suite: KafkaSuite, kafka_topics: MakeKafkaTopic
 ) -> None:
-    """AlterLogDirTest."""
+    """AlterLogDirTest: the replica that leads is moved (SR-28)."""
     topic = await kafka_topics(assignment=((1, 2),))
     acked = await topic.produce(records_of(3))
     await topic.until_offsets(local_start=2, tiered=1)

@@ -16,6 +16,7 @@ final class PieceMarshaller implements MethodDescriptor.Marshaller<Piece> {
     private static final int POSITION = 1 << 3 | WireFormat.WIRETYPE_VARINT;
     private static final int DATA = 2 << 3 | WireFormat.WIRETYPE_LENGTH_DELIMITED;
     private static final int CRC32C = 3 << 3 | WireFormat.WIRETYPE_FIXED32;
+    private static final int MOST_BYTES = 4 * 1024 * 1024;
     private static final int FIXED32_BYTES = 4;
     private static final int FIXED64_BYTES = 8;
 
@@ -65,9 +66,9 @@ final class PieceMarshaller implements MethodDescriptor.Marshaller<Piece> {
     }
 
     private static byte[] bytes(InputStream input, int length) throws IOException {
-        // No more than a message may have; a damaged length must not allocate what it says.
-        if (length < 0 || length > input.available()) {
-            throw new EOFException("a field of " + length + " bytes in a message with " + input.available() + " left");
+        // A damaged length must not allocate what it says.
+        if (length < 0 || length > MOST_BYTES) {
+            throw new IOException("a field of " + length + " bytes");
         }
         byte[] found = new byte[length];
         if (input.readNBytes(found, 0, length) < length) {

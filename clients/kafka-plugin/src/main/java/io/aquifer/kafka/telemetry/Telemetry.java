@@ -33,6 +33,7 @@ public final class Telemetry implements AutoCloseable {
     private final Tracer tracer;
     private final Map<String, OperationMetrics> operations = new ConcurrentHashMap<>();
     private final Map<String, LongSupplier> gauges = new ConcurrentHashMap<>();
+    private final String brokerId;
     private final JmxBean jmx;
 
     /** Telemetry as settings ask for; nothing is connected before there is something to send. */
@@ -41,6 +42,7 @@ public final class Telemetry implements AutoCloseable {
                 .<OpenTelemetry>map(endpoint -> exporting(settings, endpoint))
                 .orElseGet(OpenTelemetry::noop);
         tracer = openTelemetry.getTracer(SCOPE);
+        brokerId = settings.brokerId();
         jmx = JmxBean.register(managerName, settings.brokerId(), this::snapshot);
     }
 
@@ -50,6 +52,7 @@ public final class Telemetry implements AutoCloseable {
                 name, key -> new OperationMetrics(key, openTelemetry.getMeter(SCOPE)));
         Span span = tracer.spanBuilder("kafka-plugin/" + name)
                 .setSpanKind(SpanKind.CLIENT)
+                .setAttribute("aquifer.broker", brokerId)
                 .setAttribute("aquifer.subject", subject)
                 .startSpan();
         return new Operation(metrics, span);
