@@ -2,7 +2,7 @@
 
 python -m bench [AREA ...]      all areas but `manager` by default; figures of other areas in the file are kept
 python -m bench manager         takes about five minutes by itself
-python -m bench manager.idle    one part of an area that has parts: cold_1p, cold_8p, cold_64p, latency, backlog, idle
+python -m bench manager.idle    one part of an area that has parts: cold_1p, cold_8p, cold_64p, latency, outages, backlog, idle
 
 The file is written after every part. A part that fails is reported, the others go on, and the exit code is not zero.
 """

@@ -1,4 +1,4 @@
-"""The manager's part of the work: cold reads over hot ones, the first byte, offsets by time, backlogs, and doing nothing."""
+"""The manager's part of the work: cold reads over hot ones, first bytes, outages, backlogs, and doing nothing."""
 
 import shutil
 import tempfile
@@ -13,6 +13,7 @@ from bench.manager_backlog import measure_backlog
 from bench.manager_cold import measure_cold, tier_topic
 from bench.manager_idle import measure_idle
 from bench.manager_latency import measure_hot_beside_cold, measure_latencies
+from bench.manager_outages import measure_outages
 
 MIB = 1024 * 1024
 
@@ -84,11 +85,18 @@ async def idle(sizes: Sizes) -> Mapping[str, float]:
         return await measure_idle(suite, partitions=sizes.idle_partitions, seconds=sizes.idle_s)
 
 
+async def outages(sizes: Sizes) -> Mapping[str, float]:
+    """Producing while something below the brokers is down."""
+    async with _suite() as suite:
+        return await measure_outages(suite, seconds=sizes.produce_s, rounds=sizes.rounds)
+
+
 def parts(sizes: Sizes) -> Mapping[str, Callable[[], Awaitable[Mapping[str, float]]]]:
     """What can be measured by itself, each on a suite of one broker of its own."""
     return {
         **{f"cold_{count}p": partial(cold, sizes, count) for count in (1, 8, 64)},
         "latency": partial(latency, sizes),
+        "outages": partial(outages, sizes),
         "backlog": partial(backlog, sizes),
         "idle": partial(idle, sizes),
     }

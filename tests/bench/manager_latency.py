@@ -44,12 +44,12 @@ async def measure_latencies(suite: Stack, topic: str) -> Mapping[str, float]:
     cold, warm = await _first_bytes(suite, topic)
     by_time = await asyncio.to_thread(_offsets_by_time, suite.bootstrap, topic)
     return {
-        "first_byte_ms_p50": _percentile(cold, 50),
-        "first_byte_ms_p99": _percentile(cold, 99),
-        "first_byte_cached_index_ms_p50": _percentile(warm, 50),
-        "first_byte_cached_index_ms_p99": _percentile(warm, 99),
-        "offset_for_time_ms_p50": _percentile(by_time, 50),
-        "offset_for_time_ms_p99": _percentile(by_time, 99),
+        "first_byte_ms_p50": percentile(cold, 50),
+        "first_byte_ms_p99": percentile(cold, 99),
+        "first_byte_cached_index_ms_p50": percentile(warm, 50),
+        "first_byte_cached_index_ms_p99": percentile(warm, 99),
+        "offset_for_time_ms_p50": percentile(by_time, 50),
+        "offset_for_time_ms_p99": percentile(by_time, 99),
     }
 
 
@@ -58,14 +58,14 @@ async def measure_hot_beside_cold(
 ) -> Mapping[str, float]:
     """p99 of producing with eight cold readers at work over p99 without, taking turns."""
     await asyncio.to_thread(load.create_topic, suite.bootstrap, _HOT_TOPIC, 1, {})
-    await asyncio.to_thread(_produce_latencies, suite.bootstrap, min(seconds, 2.0))
+    await asyncio.to_thread(produce_latencies, suite.bootstrap, _HOT_TOPIC, min(seconds, 2.0))
     without, beside = [], []
     for _ in range(rounds):
-        alone = await asyncio.to_thread(_produce_latencies, suite.bootstrap, seconds)
-        without.append(_percentile(alone, 99))
+        alone = await asyncio.to_thread(produce_latencies, suite.bootstrap, _HOT_TOPIC, seconds)
+        without.append(percentile(alone, 99))
         with _cold_readers(suite.bootstrap, cold_topic):
-            busy = await asyncio.to_thread(_produce_latencies, suite.bootstrap, seconds)
-        beside.append(_percentile(busy, 99))
+            busy = await asyncio.to_thread(produce_latencies, suite.bootstrap, _HOT_TOPIC, seconds)
+        beside.append(percentile(busy, 99))
     return {
         "hot_p99_ms": statistics.median(without),
         "hot_p99_with_cold_ms": statistics.median(beside),
@@ -171,7 +171,7 @@ def _timestamp_at(consumer: Consumer, topic: str, offset: int) -> int:
     return int(message.timestamp()[1])
 
 
-def _produce_latencies(bootstrap: str, seconds: float) -> list[float]:
+def produce_latencies(bootstrap: str, topic: str, seconds: float) -> list[float]:
     """Milliseconds from handing over a record to its acknowledgement, at a steady pace."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all"})
     value, took = b"x" * load.RECORD_BYTES, []
@@ -184,7 +184,7 @@ def _produce_latencies(bootstrap: str, seconds: float) -> list[float]:
                 raise RuntimeError(str(error))
             took.append((time.perf_counter() - handed_s) * 1000)
 
-        producer.produce(_HOT_TOPIC, value, on_delivery=done)
+        producer.produce(topic, value, on_delivery=done)
         producer.poll(_PRODUCE_PAUSE_S)
     if producer.flush(_CALL_S):
         raise RuntimeError("records were not acknowledged")
@@ -206,6 +206,7 @@ def _cold_readers(bootstrap: str, topic: str) -> Iterator[None]:
             process.wait(_CALL_S)
 
 
-def _percentile(values: Sequence[float], percent: int) -> float:
+def percentile(values: Sequence[float], percent: int) -> float:
+    """The value that so many percent of all do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
