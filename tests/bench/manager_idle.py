@@ -33,7 +33,7 @@ _PER_ANNOUNCEMENT = 1000
 _HEARTBEAT_S = 5.0
 _SETTLED_S = 300.0
 _CALL_S = 60.0
-_POLL_S = 2.0
+_POLL_S = 4.0
 """Each look lists every partition."""
 _TOPIC = "idle"
 

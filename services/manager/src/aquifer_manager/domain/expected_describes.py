@@ -13,6 +13,8 @@ from aquifer_manager.domain.tasks import TaskKey, TaskType
 __all__ = ["ExpectedDescribes"]
 
 _REFRESH_SHARE: Final = 0.5
+_USED_UP_SHARE: Final = 0.1
+"""When there was more than a look takes, and that is used up."""
 _MOST_TASKS: Final = 1000
 
 
@@ -42,12 +44,15 @@ class ExpectedDescribes:
         self._clock = clock
         self._horizon_s = horizon_s
         self._copy_max_segments = copy_max_segments
-        self._look_again_s = float("-inf")
+        self._looked_s = float("-inf")
+        self._truncated = False
         self._by_address: dict[str, deque[LogQuery]] = {}
 
     def at(self, address: str) -> Iterator[LogQuery]:
         """What a broker will be asked. What is taken out is not told again before the next look."""
-        if self._clock.monotonic_s() >= self._look_again_s:
+        looked_s_ago = self._clock.monotonic_s() - self._looked_s
+        used_up = self._truncated and not self._by_address.get(address)
+        if looked_s_ago >= self._horizon_s * (_USED_UP_SHARE if used_up else _REFRESH_SHARE):
             self._look()
         questions = self._by_address.get(address)
         while questions:
@@ -55,9 +60,8 @@ class ExpectedDescribes:
 
     def _look(self) -> None:
         due = self._due_within(self._horizon_s, _MOST_TASKS)
-        # When there is more than that, the next ones are looked for sooner.
-        share = _REFRESH_SHARE if len(due) < _MOST_TASKS else _REFRESH_SHARE / 5
-        self._look_again_s = self._clock.monotonic_s() + self._horizon_s * share
+        self._truncated = len(due) >= _MOST_TASKS
+        self._looked_s = self._clock.monotonic_s()
         self._by_address = defaultdict(deque)
         for key in due:
             expected = self._expected(key)
