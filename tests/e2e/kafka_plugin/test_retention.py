@@ -50,9 +50,11 @@ async def test_expired_segments_leave_the_store(
     records = [*records_of(3), Record(key=b"k3", value=b"v3", timestamp_ms=now_ms + HOUR_MS)]
     acked = await topic.produce(records)
     await topic.until_offsets(local_start=3, tiered=2)
-    await topic.alter(**{breach: "1"})
-    await topic.until_offsets(log_start=3, local_start=3, end=4)
-    await until_starts(topic, None)
+    async with remote_reads(topic) as reads:
+        await topic.alter(**{breach: "1"})
+        await topic.until_offsets(log_start=3, local_start=3, end=4)
+        await until_starts(topic, None)
+        await reads.were({1: [0, 1, 2]}, "delete")
     await eventually(
         lambda: not stored_objects(kafka_suite, topic.tip()), timeout_s=SETTLE_S, interval_s=0.1
     )
@@ -68,8 +70,10 @@ async def test_deleted_records_take_whole_segments_with_them(
     topic = await kafka_topics(batches=2, assignment=((1, 2),))
     acked = await topic.produce(records_of(6))
     await topic.until_offsets(local_start=4, tiered=3)
-    await delete_records(topic, 3)
-    await until_starts(topic, 2)
+    async with remote_reads(topic) as reads:
+        await delete_records(topic, 3)
+        await until_starts(topic, 2)
+        await reads.were({1: [0]}, "delete")
     assert (await topic.offsets()).log_start == 3
     assert [line.split()[1] for line in checkpointed_epochs(topic)] == ["3"]
     bootstrap = kafka_suite.bootstrap
@@ -84,9 +88,10 @@ async def test_deleted_records_take_whole_segments_with_them(
     await lead(topic, 2)
     acked += await topic.produce(records_of(4, seed=1))
     await topic.until_offsets(local_start=8, tiered=7)
-    await delete_records(topic, 7)
-    await until_starts(topic, 6)
     async with remote_reads(topic) as reads:
+        await delete_records(topic, 7)
+        await until_starts(topic, 6)
+        await reads.were({2: [4]}, "delete")
         found = await asyncio.to_thread(consume, bootstrap, topic.name, 10, start=7)
         assert_same(found, acked[7:])
         await reads.were({2: [6]})
@@ -95,15 +100,18 @@ async def test_deleted_records_take_whole_segments_with_them(
 async def test_a_deleted_topic_leaves_nothing(
     kafka_suite: KafkaSuite, kafka_topics: MakeKafkaTopic
 ) -> None:
-    """Two partitions with two leaders (DeleteTopicTest)."""
+    """Two partitions with two leaders, each of which deletes what it leads (DeleteTopicTest)."""
     topic = await kafka_topics(assignment=((1, 2), (2, 1)))
     for partition in (0, 1):
         await topic.produce(records_of(3), partition)
         await topic.until_cold(partition)
     keys = stored_objects(kafka_suite, topic.tip())
     assert {key.split("/")[1] for key in keys} == {"0", "1"}
-    await topic.delete()
-    await topic.until_gone()
+    async with remote_reads(topic, 0) as first, remote_reads(topic, 1) as second:
+        await topic.delete()
+        await topic.until_gone()
+        await first.were({1: [0, 1]}, "delete")
+        await second.were({2: [0, 1]}, "delete")
 
 
 async def test_tiering_is_turned_on_for_a_topic_with_data(
@@ -146,8 +154,10 @@ async def test_copying_is_turned_off_and_on_and_tiering_ends_with_the_remote_dat
     async with remote_reads(topic) as reads:
         assert_same(await asyncio.to_thread(consume, bootstrap, topic.name, 4), acked)
         await reads.were({1: [0, 1, 2]})
-    await delete_records(topic, 1)
-    await until_starts(topic, 1)
+    async with remote_reads(topic) as reads:
+        await delete_records(topic, 1)
+        await until_starts(topic, 1)
+        await reads.were({1: [0]}, "delete")
     with pytest.raises(KafkaException) as caught:
         await topic.alter(remote_storage_enable="false")
     assert caught.value.args[0].code() == KafkaError.INVALID_CONFIG
