@@ -1,11 +1,14 @@
-"""What retention deletes, decided by one statement over the offset lineage (K-3.4, SR-10, SR-11, SR-17).
+"""What retention deletes, decided by a statement over the offset lineage (K-3.4, SR-10, SR-11, SR-17).
 
 The statement says what `aquifer_core.retention.plan_retention` says, and a property test holds the two together. Segments stay in
-the database: only those that are chosen travel.
+the database: only those that are chosen travel. A partition with very many segments is walked page by page; what a page needs to
+know of those before it is a handful of numbers.
 """
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Final
 
 from aquifer_core.ids import TopicIdPartition
@@ -36,6 +39,10 @@ _FORGOTTEN = int(RemotePartitionDeleteState.DELETE_PARTITION_FINISHED)
 _MAX_CANDIDATES: Final = 5_000
 """The oldest of a large backlog: what a message holds. The rest is chosen again when these are gone."""
 
+_PAGE_SIZE: Final = 100_000
+"""Segments that a statement looks at, so that it ends well within its time limit."""
+
+_LAST_CLASS: Final = 4
 _NO_OFFSET: Final = -1
 
 # A segment of one epoch, which is nearly every one, needs no subquery.
@@ -66,10 +73,12 @@ listed AS (
     q.untouchable_from IS NULL OR s.start_offset < q.untouchable_from AS touchable,
     {_INSIDE.format(column="leader_epochs", value="epoch")} AS inside_epochs,
     {_INSIDE.format(column="leader_epoch_offsets", value="start")} AS inside_starts
-  FROM remote_log_segment s, q
-  WHERE s.topic_id = %(topic_id)s AND s.partition = %(partition)s AND NOT EXISTS (
-    SELECT FROM remote_log_partition p
-    WHERE p.topic_id = %(topic_id)s AND p.partition = %(partition)s AND p.delete_state = {_FORGOTTEN})),
+  FROM (
+    SELECT s.* FROM remote_log_segment s
+    WHERE s.topic_id = %(topic_id)s AND s.partition = %(partition)s AND s.start_offset > %(after)s AND NOT EXISTS (
+      SELECT FROM remote_log_partition p
+      WHERE p.topic_id = %(topic_id)s AND p.partition = %(partition)s AND p.delete_state = {_FORGOTTEN})
+    ORDER BY s.start_offset FETCH FIRST (%(page_size)s) ROWS WITH TIES) s, q),
 placed AS MATERIALIZED (
   SELECT l.*, array_position(q.lineage_epochs, l.inside_epochs[1]) AS place, cardinality(l.inside_epochs) AS epochs
   FROM listed l, q),
@@ -86,8 +95,9 @@ judged AS MATERIALIZED (
   FROM placed l, q),
 reached AS (
   SELECT *, row_number() OVER ordered AS number,
-    coalesce(max(end_offset) FILTER (WHERE valid) OVER earlier, {_NO_OFFSET}) AS covered_until,
-    coalesce(max(end_offset) FILTER (WHERE walked AND (valid OR below_log_start)) OVER earlier, {_NO_OFFSET}) AS chosen_until
+    greatest(max(end_offset) FILTER (WHERE valid) OVER earlier, %(covered_until)s) AS covered_until,
+    greatest(max(end_offset) FILTER (WHERE walked AND (valid OR below_log_start)) OVER earlier, %(chosen_until)s)
+      AS chosen_until
   FROM judged
   WINDOW ordered AS (ORDER BY start_offset, end_offset, segment_id),
     earlier AS (ORDER BY start_offset, end_offset, segment_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)),
@@ -103,10 +113,11 @@ weighed AS (
 freeing AS (
   SELECT *, CASE WHEN end_offset > chosen_until THEN share_bytes - freed_before_bytes ELSE 0 END AS freed_bytes,
     CASE WHEN %(retention_bytes)s >= 0
-      THEN %(local_only_bytes)s + sum(share_bytes) OVER () - %(retention_bytes)s ELSE 0 END AS all_excess_bytes
+      THEN %(local_only_bytes)s + coalesce(%(total_bytes)s::numeric, sum(share_bytes) OVER ()) - %(retention_bytes)s
+      ELSE 0 END AS all_excess_bytes
   FROM weighed),
 exceeding AS (
-  SELECT *, all_excess_bytes - coalesce(sum(freed_bytes) FILTER (WHERE walked AND valid) OVER (
+  SELECT *, all_excess_bytes - %(freed_bytes)s::numeric - coalesce(sum(freed_bytes) FILTER (WHERE walked AND valid) OVER (
     ORDER BY number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS excess_bytes
   FROM freeing),
 reasoned AS (
@@ -118,7 +129,7 @@ reasoned AS (
     WHEN excess_bytes > 0 AND excess_bytes >= freed_bytes THEN '{RetentionReason.RETENTION_SIZE.name}' END AS reason
   FROM exceeding w, q),
 decided AS (
-  SELECT *, reason IS NOT NULL AND number < coalesce(
+  SELECT *, reason IS NOT NULL AND NOT %(stopped)s AND number < coalesce(
     min(number) FILTER (WHERE walked AND valid AND reason IS NULL) OVER (), number + 1) AS expired
   FROM reasoned),
 classed AS (
@@ -131,7 +142,11 @@ classed AS (
   FROM decided d, q),
 summed AS (
   SELECT coalesce(sum(share_bytes), 0)::bigint AS remote_bytes, max(end_offset) FILTER (
-    WHERE expired AND reason <> '{RetentionReason.LOG_START_OFFSET_BREACH.name}') + 1 AS moved_to
+    WHERE expired AND reason <> '{RetentionReason.LOG_START_OFFSET_BREACH.name}') + 1 AS moved_to,
+    count(*) AS segments, max(start_offset) AS last_start, max(end_offset) FILTER (WHERE valid) AS covered_until,
+    max(end_offset) FILTER (WHERE walked AND (valid OR below_log_start)) AS chosen_until,
+    coalesce(sum(freed_bytes) FILTER (WHERE walked AND valid), 0)::bigint AS freed_bytes,
+    coalesce(bool_or(walked AND valid AND reason IS NULL), false) AS stopped
   FROM classed),
 chosen AS (
   SELECT segment_id, number, class, CASE class
@@ -139,18 +154,70 @@ chosen AS (
     WHEN 2 THEN reason
     WHEN 3 THEN '{RetentionReason.NOT_IN_LINEAGE.name}'
     WHEN 4 THEN '{RetentionReason.COPY_ABANDONED.name}' END AS reason
-  FROM classed WHERE class IS NOT NULL ORDER BY class, number LIMIT {_MAX_CANDIDATES})
-SELECT t.remote_bytes, t.moved_to, c.reason, {SEGMENT_COLUMNS}
+  FROM classed WHERE class <= %(last_class)s ORDER BY class, number LIMIT {_MAX_CANDIDATES})
+SELECT t.remote_bytes, t.moved_to, t.segments, t.last_start, t.covered_until, t.chosen_until, t.freed_bytes, t.stopped,
+  c.class, c.reason, {SEGMENT_COLUMNS}
 FROM summed t LEFT JOIN chosen c ON true LEFT JOIN remote_log_segment s ON s.segment_id = c.segment_id
 ORDER BY c.class, c.number
 """)
 
 
-class RemoteLogRetention:
-    """Decides, and changes nothing."""
+_CARRIED: Final = (
+    "after",
+    "covered_until",
+    "chosen_until",
+    "freed_bytes",
+    "stopped",
+    "total_bytes",
+    "last_class",
+)
 
-    def __init__(self, database: Database) -> None:
+
+@dataclass(slots=True, kw_only=True)
+class _Walk:
+    """What the pages before the next one come to; its fields that the statement takes have the names of parameters."""
+
+    after: int = _NO_OFFSET
+    covered_until: int = _NO_OFFSET
+    chosen_until: int = _NO_OFFSET
+    freed_bytes: int = 0
+    stopped: bool = False
+    total_bytes: int | None = None
+    last_class: int = _LAST_CLASS
+    remote_bytes: int = 0
+    moved_to: int = _NO_OFFSET
+    chosen: list[tuple[int, RetentionCandidate]] = field(default_factory=list)
+
+    def parameters(self) -> dict[str, Any]:
+        """Of the statement."""
+        return {name: getattr(self, name) for name in _CARRIED}
+
+    def go_on(self, tip: TopicIdPartition, rows: Sequence[Sequence[Any]]) -> int:
+        """Takes a page in, and returns how many segments it had."""
+        share, moved_to, segments, last_start, covered, chosen, freed, stopped = rows[0][:8]
+        self.remote_bytes += share
+        self.moved_to = max(self.moved_to, moved_to or _NO_OFFSET)
+        self.after = self.after if last_start is None else last_start
+        self.covered_until = max(self.covered_until, _NO_OFFSET if covered is None else covered)
+        self.chosen_until = max(self.chosen_until, _NO_OFFSET if chosen is None else chosen)
+        self.freed_bytes += freed
+        self.stopped = self.stopped or stopped
+        self.chosen += [(row[8], _candidate(tip, row)) for row in rows if row[8] is not None]
+        # Pages follow one another, so those of a class stay in their order.
+        self.chosen.sort(key=itemgetter(0))
+        del self.chosen[_MAX_CANDIDATES:]
+        if len(self.chosen) == _MAX_CANDIDATES:
+            # Of later pages only what comes before the last one is wanted.
+            self.last_class = self.chosen[-1][0] - 1
+        return int(segments)
+
+
+class RemoteLogRetention:
+    """Decides, and changes nothing. No statement looks at more than a page, whatever the number of segments."""
+
+    def __init__(self, database: Database, *, page_size: int = _PAGE_SIZE) -> None:
         self._database = database
+        self._page_size = page_size
 
     async def plan(
         self,
@@ -160,35 +227,58 @@ class RemoteLogRetention:
         now_ms: int,
     ) -> RetentionPlan:
         """See `RemoteLogMetadataManager.list_retention_candidates`; the first candidates of a large backlog."""
-        values = plan_values(tip, lineage, policy, now_ms)
-
-        async def work(connection: AsyncConnection) -> RetentionPlan:
-            rows = await PLAN.rows(connection, values)
-            candidates = tuple(
-                RetentionCandidate(
-                    metadata=segment_from_row(
-                        tip, dict(zip(SEGMENT_COLUMN_NAMES, row[3:], strict=True))
-                    ),
-                    reason=RetentionReason[row[2]],
-                )
-                for row in rows
-                if row[2] is not None
+        values = {**plan_values(tip, lineage, policy, now_ms), "page_size": self._page_size}
+        walk = _Walk()
+        if await self._database.read(lambda connection: self._page(connection, tip, values, walk)):
+            walk = await self._database.snapshot(
+                lambda connection: self._all_pages(connection, tip, values)
             )
-            remote_bytes, moved_to = rows[0][:2]
-            moves = moved_to is not None and moved_to > policy.log_start_offset
-            return RetentionPlan(
-                candidates=candidates,
-                new_log_start_offset=moved_to if moves else None,
-                remote_bytes=remote_bytes,
-            )
+        moves = walk.moved_to > policy.log_start_offset
+        return RetentionPlan(
+            candidates=tuple(candidate for _, candidate in walk.chosen),
+            new_log_start_offset=walk.moved_to if moves else None,
+            remote_bytes=walk.remote_bytes,
+        )
 
-        return await self._database.read(work)
+    async def _all_pages(
+        self, connection: AsyncConnection, tip: TopicIdPartition, values: Mapping[str, Any]
+    ) -> _Walk:
+        """Every page, as of one moment: sizes that belong together must not be of different ones."""
+        await connection.begin()
+        sized = values["retention_bytes"] >= 0
+        walk = _Walk(last_class=0 if sized else _LAST_CLASS)
+        while await self._page(connection, tip, values, walk):
+            continue
+        if sized:
+            # By now the size of all of it is known, which the first pages could not know.
+            walk = _Walk(total_bytes=walk.remote_bytes)
+            while await self._page(connection, tip, values, walk):
+                continue
+        return walk
+
+    async def _page(
+        self,
+        connection: AsyncConnection,
+        tip: TopicIdPartition,
+        values: Mapping[str, Any],
+        walk: _Walk,
+    ) -> bool:
+        """One statement; whether there may be more pages."""
+        rows = await PLAN.rows(connection, {**values, **walk.parameters()})
+        return walk.go_on(tip, rows) >= self._page_size
+
+
+def _candidate(tip: TopicIdPartition, row: Sequence[Any]) -> RetentionCandidate:
+    columns = dict(zip(SEGMENT_COLUMN_NAMES, row[10:], strict=True))
+    return RetentionCandidate(
+        metadata=segment_from_row(tip, columns), reason=RetentionReason[row[9]]
+    )
 
 
 def plan_values(
     tip: TopicIdPartition, lineage: Mapping[int, int], policy: RetentionPolicy, now_ms: int
 ) -> Mapping[str, Any]:
-    """Parameters of `PLAN`."""
+    """Parameters of `PLAN`, for the first page."""
     filtered = build_filtered_leader_epoch_map(lineage)
     return partition_key(tip).values | {
         "lineage_epochs": list(filtered),
@@ -202,4 +292,6 @@ def plan_values(
         "in_progress": [uuid.UUID(bytes=each.raw) for each in policy.in_progress],
         "copy_abandoned_after_ms": policy.copy_abandoned_after_ms,
         "now_ms": now_ms,
+        "page_size": _PAGE_SIZE,
+        **_Walk().parameters(),
     }
