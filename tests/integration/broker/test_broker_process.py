@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 import uuid
@@ -9,22 +10,29 @@ from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import pytest
 from aquifer_broker.cluster.metadata_client import GrpcClusterMetadata
+from aquifer_core.formats.record_batch import iter_batches
 from aquifer_metadata.app import running_server
 from aquifer_rpc.channel import connect
 from aquifer_rpc.server import GrpcServer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from fixtures.broker_logs import client_batch
 from fixtures.kafka_clients import consume, create_topic, in_thread, poll_messages, produce
+from fixtures.kafka_wire import KafkaWire
 from fixtures.metadata_service import metadata_settings
 from fixtures.network import TcpProxy
 from fixtures.polling import eventually, eventually_sync
+from fixtures.wire_topic import WireTopic
 
 pytestmark = pytest.mark.timeout(300)
 
 WAIT_S = 60.0
+NOT_LEADER_OR_FOLLOWER = 6
+STORAGE_ERROR = 56
 VALUES = [str(number).encode() for number in range(1000)]
 
 
@@ -135,6 +143,11 @@ def read_from_start(address: str, topic: str, count: int) -> list[bytes | None]:
         consumer.close()
 
 
+def wire(address: str) -> KafkaWire:
+    """A connection that answers with error codes."""
+    return KafkaWire(int(address.rpartition(":")[2]))
+
+
 @pytest.mark.parametrize(
     ("more", "told"),
     [
@@ -215,6 +228,70 @@ async def test_a_killed_broker_comes_back_with_what_it_had_acknowledged(
         again = await in_thread(consume, address, "t", 1000)
         assert [each.value() for each in again] == VALUES
         assert await in_thread(produce, address, "t", [b"more"]) == [1000]
+        assert await broker.stop() == 0
+
+
+async def append(topic: WireTopic, partition: int) -> int:
+    """Produce ten records as soon as the partition is led here, and return the first offset."""
+
+    async def done() -> Any:
+        answer = await topic.produce(client_batch(10), partition=partition)
+        return answer if answer.error_code != NOT_LEADER_OR_FOLLOWER else None
+
+    answer = await eventually(done, timeout_s=WAIT_S, interval_s=0.1)
+    assert answer.error_code == 0
+    return int(answer.base_offset)
+
+
+def hide(log_dir: Path, *, mount_point: bool) -> None:
+    """Take a log dir away; what is left is an empty directory, or none."""
+    log_dir.rename(log_dir.with_name("away"))
+    if mount_point:
+        log_dir.mkdir()
+    else:
+        log_dir.write_text("no directory")
+
+
+def bring_back(log_dir: Path) -> None:
+    """Undo `hide`."""
+    shutil.rmtree(log_dir) if log_dir.is_dir() else log_dir.unlink()
+    log_dir.with_name("away").rename(log_dir)
+
+
+async def test_what_is_in_a_log_dir_that_cannot_be_used_is_refused_until_it_is_back(
+    tmp_path: Path, metadata_server: GrpcServer
+) -> None:
+    """KAFKA_STORAGE_ERROR, never an empty log; other partitions and new topics work, and nothing acknowledged is lost."""
+    dirs = tmp_path / "a", tmp_path / "b"
+    properties = write_properties(
+        tmp_path / "server.properties",
+        aquifer_metadata_endpoints=f"127.0.0.1:{metadata_server.port}",
+        log_dirs=",".join(map(str, dirs)),
+        num_partitions="2",
+    )
+    async with running(properties) as broker, wire(await broker.address()) as connection:
+        topic = await WireTopic.create(connection)
+        assert [await append(topic, partition) for partition in (0, 1)] == [0, 0]
+        assert await broker.stop(signal.SIGKILL) == -signal.SIGKILL
+    (log_dir,) = (each for each in dirs if (each / "t-0").exists())
+
+    for start, mount_point in enumerate((False, True), 1):
+        hide(log_dir, mount_point=mount_point)
+        async with running(properties) as broker, wire(await broker.address()) as connection:
+            topic = WireTopic(connection, topic.name, topic.topic_id)
+            assert (await topic.produce(client_batch(10), partition=0)).error_code == STORAGE_ERROR
+            assert (await topic.fetch(0)).error_code == STORAGE_ERROR
+            assert await append(topic, 1) == 10 * start
+            new = await WireTopic.create(connection, f"new-{start}")
+            assert [await append(new, partition) for partition in (0, 1)] == [0, 0]
+            assert await broker.stop() == 0
+        bring_back(log_dir)
+
+    async with running(properties) as broker, wire(await broker.address()) as connection:
+        topic = WireTopic(connection, topic.name, topic.topic_id)
+        assert [await append(topic, partition) for partition in (0, 1)] == [10, 30]
+        fetched = (await topic.fetch(0)).records
+        assert sum(each.record_count for each in iter_batches(fetched)) == 20
         assert await broker.stop() == 0
 
 

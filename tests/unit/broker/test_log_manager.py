@@ -11,7 +11,7 @@ from aquifer_core.errors import InvalidConfigurationError, NotLeaderError
 from aquifer_core.formats.meta_properties import parse_meta_properties
 from aquifer_core.formats.offset_checkpoint import parse_offsets
 from aquifer_core.ids import KafkaUuid, TopicIdPartition
-from fixtures.broker_logs import TOPIC_ID, client_batch, read_values
+from fixtures.broker_logs import TOPIC_ID, client_batch
 from fixtures.polling import eventually
 
 _OTHER_ID = KafkaUuid(bytes(range(1, 17)))
@@ -190,37 +190,6 @@ async def test_a_failed_dir_takes_only_its_own_logs_down(tmp_path: Path) -> None
     assert offline == [first]
     assert not (first / ".kafka_cleanshutdown").exists()
     assert (second / ".kafka_cleanshutdown").exists()
-
-
-async def test_a_dir_that_cannot_be_used_at_the_start_does_not_stop_the_others(
-    tmp_path: Path,
-) -> None:
-    blocked = tmp_path / "blocked"
-    blocked.write_text("a file where a directory should be")
-    async with _manager(blocked, tmp_path / "b") as manager:
-        log = await manager.open_log(_partition())
-        await log.append(client_batch(), leader_epoch=0)
-        assert [online for *_, online in manager.log_dir_states()] == [False, True]
-
-    with pytest.raises(InvalidConfigurationError, match="no directory can be used"):
-        async with _manager(blocked):
-            pass
-
-
-async def test_of_two_copies_left_by_a_crash_the_longer_one_counts(tmp_path: Path) -> None:
-    first, second = tmp_path / "a", tmp_path / "b"
-    async with _manager(first, second) as manager:
-        log = await manager.open_log(_partition(), log_dir=first)
-        await log.append(client_batch(5), leader_epoch=0)
-    shutil.copytree(first / "events-0", second / "events-0")
-    async with _manager(second) as manager:
-        log = await manager.open_log(_partition())
-        await log.append(client_batch(2), leader_epoch=0)
-
-    async with _manager(first, second) as manager:
-        log = await manager.open_log(_partition())
-        assert log.directory == second / "events-0"
-        assert len(await read_values(log)) == 7
 
 
 def test_kafkas_storage_error_is_what_clients_see() -> None:

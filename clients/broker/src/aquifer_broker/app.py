@@ -146,6 +146,7 @@ class BrokerNode:
                 flush_scheduler_interval_ms=values["log.flush.scheduler.interval.ms"],
                 producer_id_expiration_ms=values["producer.id.expiration.ms"],
             ),
+            lost_log_dirs=self.config.lost_log_dirs,
         )
 
     def _superseded(self) -> None:

@@ -87,6 +87,7 @@ class HostedPartitions:
         self._deleted: list[TopicInfo] = []
         self._listeners: list[LeadershipListener] = []
         self._settled = asyncio.Event()
+        self._known_at_start: frozenset[TopicIdPartition] = frozenset()
         self.loop = SupervisedLoop(
             "hosted partitions", self._apply, interval_s=_INTERVAL_S, backoff_max_s=_RETRY_S
         )
@@ -127,6 +128,7 @@ class HostedPartitions:
             for each in topic.partitions
             if self._node_id in each.replicas
         ]
+        self._known_at_start = frozenset(known)
         await self._logs.delete_strays(known)
         self._dirty.update(dict.fromkeys(self._view.topics))
         await self._apply()
@@ -236,7 +238,8 @@ class HostedPartitions:
         if before is not None and before.topic_id_partition == topic_id_partition:
             log = before.log
         else:
-            log = await self._logs.open_log(topic_id_partition, config)
+            is_new = topic_id_partition not in self._known_at_start and info.leader_epoch == 0
+            log = await self._logs.open_log(topic_id_partition, config, is_new=is_new)
         is_leader = info.leader == self._node_id
         if self._remote_storage and log.may_lack_records:
             self.awaited.add(
@@ -271,11 +274,17 @@ class HostedPartitions:
         try:
             log = self._logs.get(topic, partition)
         except LogStorageError:
-            # If the log dir comes back, the log in it is a stray.
+            # If the log dir comes back, the log in it is a stray. Remote data must not wait for that.
+            self._tell_stopped(topic_id_partition, was_hosted=was_hosted, deleted=deleted)
             return
         if log is None or log.topic_id_partition != topic_id_partition:
             return
         await self._logs.delete_log(topic, partition)
+        self._tell_stopped(topic_id_partition, was_hosted=was_hosted, deleted=deleted)
+
+    def _tell_stopped(
+        self, topic_id_partition: TopicIdPartition, *, was_hosted: bool, deleted: bool
+    ) -> None:
         if was_hosted or deleted:
             for listener in self._listeners:
                 listener.on_stopped(topic_id_partition, deleted)

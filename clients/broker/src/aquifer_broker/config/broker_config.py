@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from aquifer_core.errors import InvalidConfigurationError
+from aquifer_core.errors import InvalidConfigurationError, InvalidRequestError
+from aquifer_core.ids import KafkaUuid
 
 from aquifer_broker.config.broker_keys import BROKER_DEFINITIONS, DEFINITIONS_BY_NAME
 from aquifer_broker.config.definitions import parse_all, refusal
@@ -24,6 +25,7 @@ class BrokerConfig:
         values: parsed value of every defined key, defaults included.
         properties: every property as given.
         unknown_keys: given keys that nothing here knows.
+        lost_log_dirs: directory ids.
         log_defaults: defaults of topic configs.
         security_protocols: by listener name.
     """
@@ -36,6 +38,7 @@ class BrokerConfig:
     advertised_listeners: tuple[Listener, ...]
     security_protocols: Mapping[str, str]
     log_dirs: tuple[Path, ...]
+    lost_log_dirs: frozenset[KafkaUuid]
     log_defaults: LogConfig
     remote_storage_enabled: bool
     metadata_endpoints: tuple[str, ...]
@@ -89,6 +92,7 @@ class BrokerConfig:
                 listeners,
             ),
             log_dirs=tuple(Path(text) for text in values["log.dirs"]),
+            lost_log_dirs=_lost_log_dirs(values),
             log_defaults=parse_server_defaults(properties),
             remote_storage_enabled=values["remote.log.storage.enable"],
             metadata_endpoints=values["aquifer.metadata.endpoints"],
@@ -147,6 +151,14 @@ def _advertised(values: Mapping[str, Any], listeners: tuple[Listener, ...]) -> t
             f"{sorted(unknown)[0]} is not among the listeners; add it there",
         )
     return tuple(advertised.get(listener.name, listener) for listener in listeners)
+
+
+def _lost_log_dirs(values: Mapping[str, Any]) -> frozenset[KafkaUuid]:
+    key = "aquifer.lost.log.dirs"
+    try:
+        return frozenset(map(KafkaUuid.parse, values[key]))
+    except InvalidRequestError as error:
+        raise refusal(key, ",".join(values[key]), f"{error}; give directory ids") from error
 
 
 def _check_groups(values: Mapping[str, Any]) -> None:

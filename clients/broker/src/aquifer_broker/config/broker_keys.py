@@ -230,6 +230,12 @@ _AQUIFER: Final = (
         "host:port as the manager reaches BrokerLogService; unset: the listener.",
     ),
     define(
+        "aquifer.lost.log.dirs",
+        _LIST,
+        (),
+        "Directory ids, as in `meta.properties`, of log dirs that are lost for good; what only they held goes on without it.",
+    ),
+    define(
         "aquifer.remote.fetch.path",
         _S,
         "direct",

@@ -11,12 +11,14 @@ from aquifer_core.formats.segment_files import (
     LEADER_EPOCH_CHECKPOINT_NAME,
     PARTITION_METADATA_NAME,
 )
+from aquifer_core.ids import KafkaUuid
 
 from aquifer_broker.log.atomic_file import fsync_directory, fsync_path, write_atomically
 from aquifer_broker.log.disk_work import on_disk
 from aquifer_broker.log.log_errors import LogStorageError
 from aquifer_broker.log.log_segment import LogSegment
 from aquifer_broker.log.log_state import LogState
+from aquifer_broker.log.move_notes import MOVED_FROM_NAME, leave_note
 from aquifer_broker.log.producer_snapshots import snapshot_path
 from aquifer_broker.log.remote_check import is_check_due, require_check
 
@@ -31,8 +33,9 @@ class LogCopy:
     Raises an OSError for the target's disk, a `LogStorageError` for the source's.
     """
 
-    def __init__(self, state: LogState, target: Path) -> None:
+    def __init__(self, state: LogState, target: Path, source_id: KafkaUuid) -> None:
         self._state = state
+        self._source_id = source_id
         self.target = target
         self._copied: dict[int, int] = {}
 
@@ -92,6 +95,7 @@ class LogCopy:
         write_atomically(self.target / LEADER_EPOCH_CHECKPOINT_NAME, epochs)
         if is_check_due(self._state.directory):
             require_check(self.target)
+        leave_note(self.target, MOVED_FROM_NAME, self._source_id)
         write_atomically(self.target / PARTITION_METADATA_NAME, format_partition_metadata(topic_id))
         fsync_directory(self.target)
 

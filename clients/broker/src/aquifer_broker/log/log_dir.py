@@ -1,9 +1,11 @@
 """One log dir: its identity, its checkpoint files, the partition directories in it (K-6.1)."""
 
+import errno
 import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +34,7 @@ from aquifer_core.formats.segment_files import (
 from aquifer_core.ids import KafkaUuid
 
 from aquifer_broker.log.atomic_file import fsync_directory, write_atomically
+from aquifer_broker.log.known_dirs import KNOWN_DIRS_NAME, KnownDirs
 from aquifer_broker.log.log_loader import LogCheckpoints
 from aquifer_broker.log.log_view import LogView
 from aquifer_broker.log.storage_guard import StorageGuard
@@ -65,7 +68,8 @@ class LogDir:
     """A log dir, locked against other processes while open.
 
     Attributes:
-        id: Directory id, kept in `meta.properties`.
+        id: Directory id, kept in `meta.properties`; zero: nobody has used the dir yet, or it is not the one meant.
+        known: The broker's log dirs as they were when this one was used last.
         was_clean: Whether the last owner closed every log.
     """
 
@@ -77,7 +81,7 @@ class LogDir:
         cluster_id: str,
         on_offline: Callable[[StorageGuard], None],
     ) -> None:
-        """Opens or makes the dir. Blocks.
+        """Opens or makes the dir; `identify` is for one without an id. Blocks.
 
         Raises:
             InvalidConfigurationError: It belongs to another broker or cluster, or another process uses it.
@@ -86,18 +90,46 @@ class LogDir:
         self.path = path
         self.guard = StorageGuard(path, on_offline)
         self.id = KafkaUuid.ZERO
+        self.known = KnownDirs()
         self.was_clean = False
+        self._owner = MetaProperties(cluster_id=cluster_id, node_id=broker_id)
         self._lock = -1
         self._checkpoints: dict[str, dict[tuple[str, int], int]] = {}
-        with self.guard:
-            path.mkdir(parents=True, exist_ok=True)
-            self._take_lock()
-            self._identify(broker_id, cluster_id)
-            marker = path / CLEAN_SHUTDOWN_NAME
-            self.was_clean = marker.exists()
-            marker.unlink(missing_ok=True)
-            for name in CHECKPOINTS:
-                self._checkpoints[name] = self._read_checkpoint(name)
+        try:
+            with self.guard:
+                path.mkdir(parents=True, exist_ok=True)
+                self._take_lock()
+                self._read_identity()
+                self.known = self._read_known()
+                marker = path / CLEAN_SHUTDOWN_NAME
+                self.was_clean = marker.exists()
+                marker.unlink(missing_ok=True)
+                for name in CHECKPOINTS:
+                    self._checkpoints[name] = self._read_checkpoint(name)
+        except BaseException:
+            self.close()
+            raise
+
+    def identify(self) -> None:
+        """Gives a dir that has none a directory id. Blocks.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        new_id = KafkaUuid.random()
+        owner = replace(self._owner, directory_id=new_id)
+        write_atomically(self.path / META_PROPERTIES_NAME, format_meta_properties(owner))
+        self.id = new_id
+
+    def remember(self, known: KnownDirs) -> None:
+        """Keeps what log dirs the broker has, for a start at which one is missing. Blocks.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        if known != self.known:
+            write_atomically(self.path / KNOWN_DIRS_NAME, known.format())
+            self.known = known
 
     def partitions(self) -> dict[tuple[str, int], Path]:
         """Directories of live partitions. Blocks."""
@@ -207,21 +239,34 @@ class LogDir:
                 f"log.dirs={str(self.path)!r} is not valid: another process uses it; stop it or give another directory"
             ) from error
 
-    def _identify(self, broker_id: int, cluster_id: str) -> None:
+    def _read_identity(self) -> None:
         path = self.path / META_PROPERTIES_NAME
         try:
             meta = parse_meta_properties(path.read_bytes())
         except FileNotFoundError:
-            meta = MetaProperties(cluster_id=cluster_id, node_id=broker_id)
-        if (meta.cluster_id, meta.node_id) != (cluster_id, broker_id):
+            return
+        except CorruptIndexError as error:
+            # As an unreadable disk: whose it is, and what is in it, cannot be told.
+            raise OSError(errno.EIO, f"{path} cannot be read: {error}") from error
+        owner = self._owner
+        if (meta.cluster_id, meta.node_id) != (owner.cluster_id, owner.node_id):
             raise InvalidConfigurationError(
                 f"log.dirs={str(self.path)!r} is not valid: it belongs to broker {meta.node_id} of cluster "
-                f"{meta.cluster_id!r}, not to broker {broker_id} of cluster {cluster_id!r}; give an empty directory"
+                f"{meta.cluster_id!r}, not to broker {owner.node_id} of cluster {owner.cluster_id!r}; give an empty directory"
             )
-        self.id = meta.directory_id or KafkaUuid.random()
         if meta.directory_id is None:
-            owner = MetaProperties(cluster_id=cluster_id, node_id=broker_id, directory_id=self.id)
-            write_atomically(path, format_meta_properties(owner))
+            self.identify()
+        else:
+            self.id = meta.directory_id
+
+    def _read_known(self) -> KnownDirs:
+        path = self.path / KNOWN_DIRS_NAME
+        try:
+            return KnownDirs.parse(path.read_bytes())
+        except FileNotFoundError:
+            return KnownDirs()
+        except CorruptIndexError as error:
+            raise OSError(errno.EIO, f"{path} cannot be read: {error}") from error
 
     def _read_checkpoint(self, name: str) -> dict[tuple[str, int], int]:
         try:

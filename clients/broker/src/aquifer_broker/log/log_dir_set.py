@@ -1,17 +1,21 @@
 """The log dirs of a broker together: which partition lies where."""
 
-from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import structlog
 from aquifer_core.errors import InvalidConfigurationError
-from aquifer_core.formats.segment_files import LOG_SUFFIX
 from aquifer_core.ids import KafkaUuid, TopicIdPartition
 
+from aquifer_broker.log.found_logs import FoundLog, copies_of_one_move
 from aquifer_broker.log.log_dir import STRAY_SUFFIX, LogDir, read_topic_id
+from aquifer_broker.log.log_dir_admission import admit_log_dirs
 from aquifer_broker.log.log_errors import LogStorageError
 from aquifer_broker.log.log_view import LogView
+from aquifer_broker.log.move_notes import MOVING_TO_NAME, has_note, remove_note
 
 __all__ = ["LogDirSet"]
 
@@ -34,15 +38,30 @@ class LogDirSet:
         broker_id: int,
         cluster_id: str,
         on_offline: Callable[[Path], None],
+        lost: Collection[KafkaUuid] = (),
     ) -> None:
+        """Prepares.
+
+        Args:
+            paths: `log.dirs`.
+            broker_id: This broker.
+            cluster_id: Its cluster.
+            on_offline: Told of each dir that fails.
+            lost: Directory ids of dirs that never come back, as the operator says.
+        """
         self._paths = list(dict.fromkeys(path.absolute() for path in paths))
         self._broker_id = broker_id
         self._cluster_id = cluster_id
         self._on_offline = on_offline
         self._dirs: list[LogDir] = []
-        self._failed: list[Path] = []
+        self._lost = frozenset(lost)
+        self._missing: Sequence[str] = ()
+        self._given_up: frozenset[KafkaUuid] = frozenset()
         self._homes: dict[_Key, LogDir] = {}
         self._topic_ids: dict[_Key, KafkaUuid | None] = {}
+        self._rivals: dict[_Key, list[FoundLog]] = {}
+        self._refused: dict[_Key, str] = {}
+        self._moving: set[_Key] = set()
         self.leftovers: list[Path] = []
 
     def open(self) -> None:
@@ -51,24 +70,22 @@ class LogDirSet:
         Raises:
             InvalidConfigurationError: A dir belongs to somebody else, or no dir can be used.
         """
-        for path in self._paths:
+        admitted = admit_log_dirs(self._paths, self._open_dir, self._lost)
+        self._dirs, self._missing = list(admitted.dirs), admitted.missing
+        self._given_up = admitted.given_up
+        found: defaultdict[_Key, list[tuple[LogDir, Path]]] = defaultdict(list)
+        for log_dir in self.online:
             try:
-                log_dir = LogDir(
-                    path,
-                    broker_id=self._broker_id,
-                    cluster_id=self._cluster_id,
-                    on_offline=lambda guard: self._on_offline(guard.path),
-                )
-                self._dirs.append(log_dir)
                 with log_dir.guard:
-                    self._adopt(log_dir)
+                    for key, path in self._look_into(log_dir):
+                        found[key].append((log_dir, path))
             except LogStorageError:
-                self._failed.append(path)
-            except InvalidConfigurationError:
-                for opened in self._dirs:
-                    opened.close()
-                raise
-        if not any(log_dir.guard.online for log_dir in self._dirs):
+                self._missing = [*self._missing, str(log_dir.path)]
+        for key, places in found.items():
+            self._adopt(key, places)
+        if not self.online:
+            for opened in self._dirs:
+                opened.close()
             text = ",".join(map(str, self._paths))
             raise InvalidConfigurationError(
                 f"log.dirs={text!r} is not valid: no directory can be used; "
@@ -91,35 +108,94 @@ class LogDirSet:
         ]
 
     def stored(self) -> dict[_Key, KafkaUuid | None]:
-        """Every partition that has a directory, with its topic id where it can be read."""
+        """Every partition that has one directory, with its topic id where it can be read."""
         return dict(self._topic_ids)
+
+    def unsettled(self) -> Collection[_Key]:
+        """Partitions of which it is not clear yet which directory is the log."""
+        return self._rivals.keys()
+
+    def has(self, key: _Key) -> bool:
+        """Whether a partition has one directory."""
+        return key in self._homes
+
+    def topic_id_of(self, key: _Key) -> KafkaUuid | None:
+        """The topic id in a partition's directory, where it can be read."""
+        return self._topic_ids[key]
 
     def home_of(self, key: _Key) -> LogDir:
         """The dir that holds a partition."""
         return self._homes[key]
 
     def check_online(self, key: _Key) -> None:
-        """Refuses a partition in an offline dir.
+        """Refuses a partition in an offline dir, and one of which it is not known where it is.
 
         Raises:
-            LogStorageError: It is in one.
+            LogStorageError: It is one of those.
         """
         if (home := self._homes.get(key)) is not None:
             home.guard.check()
+        elif key in self._refused:
+            raise LogStorageError(self._refused[key])
 
-    def choose(self, key: _Key, wanted: Path | None) -> LogDir:
-        """The dir that holds a partition, else the one wanted, else the one with the fewest.
+    def settle(self, topic_id_partition: TopicIdPartition) -> None:
+        """Finds the home of a partition that several dirs have: copies of other topics are put aside. Idempotent. Blocks.
 
         Raises:
-            LogStorageError: It is offline, or all are.
+            LogStorageError: More than one is of this topic; which is the log is for people to say.
+        """
+        key = (topic_id_partition.topic, topic_id_partition.partition)
+        rivals = self._rivals.get(key, [])
+        ours = [each for each in rivals if each.topic_id in (None, topic_id_partition.topic_id)]
+        if len(ours) == 1 and self._may_be_behind(ours[0]):
+            self._refuse(
+                key,
+                f"{topic_id_partition} may have gone on in a log dir that cannot be used, directory id {ours[0].moving_to}: "
+                f"it was being moved there from {ours[0].path}",
+            )
+        if len(ours) > 1:
+            self._refuse(
+                key,
+                f"{topic_id_partition} is in several log dirs, {' and '.join(str(each.path) for each in ours)}: which of them "
+                "has the records cannot be told; take the others out of their log dirs and start the broker again",
+            )
+        self.disown(key, keep=ours[0] if ours else None)
+
+    def disown(self, key: _Key, keep: FoundLog | None = None) -> None:
+        """Puts directories of a partition that several dirs have aside, under names ending in `-stray`. Idempotent. Blocks."""
+        for each in self._rivals.pop(key, []):
+            if each is keep:
+                self._homes[key], self._topic_ids[key] = each.home, each.topic_id
+                continue
+            logger.warning("duplicate_log_put_aside", path=str(each.path))
+            _put_aside(key, each)
+
+    def choose(
+        self, topic_id_partition: TopicIdPartition, wanted: Path | None, *, is_new: bool = False
+    ) -> LogDir:
+        """The dir that holds a partition, else the one wanted, else the one with the fewest.
+
+        Args:
+            topic_id_partition: The partition.
+            wanted: Where to put it when no dir has it.
+            is_new: It has certainly never been on this broker.
+
+        Raises:
+            LogStorageError: It is offline, or all are; or it may be in a dir that cannot be looked into.
             InvalidConfigurationError: The dir wanted is none of this broker's.
         """
+        key = (topic_id_partition.topic, topic_id_partition.partition)
         home = self._homes.get(key)
-        if home is None and wanted is not None:
-            return self.find(wanted)
         if home is not None:
             home.guard.check()
             return home
+        if self._missing and not is_new:
+            self._refuse(
+                key,
+                f"{topic_id_partition} is in none of the log dirs that can be used, and may be in {', '.join(self._missing)}",
+            )
+        if wanted is not None:
+            return self.find(wanted)
         if not self.online:
             raise LogStorageError("every log dir is offline")
         load = Counter(id(each) for each in self._homes.values())
@@ -135,6 +211,7 @@ class LogDirSet:
         path = home.create_partition(*key, topic_id_partition.topic_id)
         self._homes[key] = home
         self._topic_ids[key] = topic_id_partition.topic_id
+        self._refused.pop(key, None)
         return path
 
     def put_aside(self, key: _Key, suffix: str) -> Path | None:
@@ -163,7 +240,7 @@ class LogDirSet:
             if each.path == path.absolute():
                 each.guard.check()
                 return each
-        if path.absolute() in self._failed:
+        if path.absolute() in self._paths:
             raise LogStorageError(f"log dir {path} is offline")
         raise InvalidConfigurationError(f"{path} is not one of log.dirs")
 
@@ -191,33 +268,59 @@ class LogDirSet:
     def _finish(self, log_dir: LogDir, logs: Collection[LogView], failed: Collection[Path]) -> None:
         here = [log for log in logs if log.directory.parent == log_dir.path]
         opened = {(log.topic_id_partition.topic, log.topic_id_partition.partition) for log in here}
-        unopened = {key for key, home in self._homes.items() if home is log_dir} - opened
+        found = [(key, home) for key, home in self._homes.items()]
+        found += [(key, each.home) for key, rivals in self._rivals.items() for each in rivals]
+        unopened = {key for key, home in found if home is log_dir} - opened
         with log_dir.guard:
             log_dir.write_files(log_dir.update_checkpoints(here))
             # A log that was never opened is as clean or unclean as it was found.
             if log_dir.path not in failed and (log_dir.was_clean or not unopened):
                 log_dir.mark_clean()
 
-    def _adopt(self, log_dir: LogDir) -> None:
+    def _open_dir(self, path: Path) -> LogDir:
+        return LogDir(
+            path,
+            broker_id=self._broker_id,
+            cluster_id=self._cluster_id,
+            on_offline=lambda guard: self._on_offline(guard.path),
+        )
+
+    def _refuse(self, key: _Key, why: str) -> NoReturn:
+        self._refused[key] = why
+        raise LogStorageError(why)
+
+    def _look_into(self, log_dir: LogDir) -> Iterable[tuple[_Key, Path]]:
         self.leftovers += log_dir.leftovers()
         for key, path in log_dir.partitions().items():
-            other = self._homes.get(key)
-            if other is not None and not self._resolve_duplicate(key, other, log_dir):
-                continue
-            self._homes[key] = log_dir
             self._topic_ids[key] = read_topic_id(path)
+            if has_note(path, MOVING_TO_NAME):
+                self._moving.add(key)
+            yield key, path
 
-    def _resolve_duplicate(self, key: _Key, first: LogDir, second: LogDir) -> bool:
-        """Keeps the copy that reaches further after a crash at the end of a move; answers whether it is the second."""
-        paths = first.partitions()[key], second.partitions()[key]
-        second_wins = _reach(paths[1]) > _reach(paths[0])
-        loser = (first, paths[0]) if second_wins else (second, paths[1])
-        logger.warning("duplicate_log_put_aside", path=str(loser[1]))
-        loser[0].put_aside(loser[1], STRAY_SUFFIX)
-        return second_wins
+    def _adopt(self, key: _Key, places: Sequence[tuple[LogDir, Path]]) -> None:
+        if len(places) == 1 and key not in self._moving:
+            self._homes[key] = places[0][0]
+            return
+        del self._topic_ids[key]
+        rivals = self._rivals[key] = [FoundLog.read(home, path) for home, path in places]
+        while (copies := copies_of_one_move(rivals)) is not None:
+            kept, other = copies
+            logger.warning("moved_log_put_aside", path=str(other.path), kept=str(kept.path))
+            _put_aside(key, other)
+            rivals.remove(other)
+        if len(rivals) == 1 and not self._may_be_behind(rivals[0]):
+            with suppress(LogStorageError), rivals[0].home.guard:
+                remove_note(rivals[0].path, MOVING_TO_NAME)
+            self.disown(key, keep=rivals[0])
+
+    def _may_be_behind(self, found: FoundLog) -> bool:
+        """Whether the log may have gone on in a dir that cannot be looked into."""
+        there = {each.id for each in self.online} | self._given_up
+        return bool(self._missing) and found.moving_to not in there | {None}
 
 
-def _reach(directory: Path) -> tuple[str, int]:
-    """Name and size of the last segment file: what grows first after a move."""
-    files = sorted(path for path in directory.iterdir() if path.suffix == LOG_SUFFIX)
-    return (files[-1].name, files[-1].stat().st_size) if files else ("", 0)
+def _put_aside(key: _Key, found: FoundLog) -> None:
+    found.home.forget(key)
+    # If the dir has failed meanwhile, the directory is found again at the next start.
+    with suppress(LogStorageError), found.home.guard:
+        found.home.put_aside(found.path, STRAY_SUFFIX)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final, Self
@@ -50,12 +50,27 @@ class LogManager:
         default_config: LogConfig | None = None,
         settings: LogManagerSettings | None = None,
         clock: Clock | None = None,
+        lost_log_dirs: Collection[KafkaUuid] = (),
     ) -> None:
-        """Prepares; nothing is touched before the context is entered."""
+        """Prepares; nothing is touched before the context is entered.
+
+        Args:
+            log_dirs: `log.dirs`.
+            broker_id: This broker.
+            cluster_id: Its cluster.
+            default_config: Of logs opened without one.
+            settings: Of the periodic work.
+            clock: The time.
+            lost_log_dirs: Directory ids of dirs that never come back; what only they had may be begun anew.
+        """
         self._clock = clock or SystemClock()
         self._default_config = default_config or LogConfig()
         self._dirs = LogDirSet(
-            log_dirs, broker_id=broker_id, cluster_id=cluster_id, on_offline=self._dir_failed
+            log_dirs,
+            broker_id=broker_id,
+            cluster_id=cluster_id,
+            on_offline=self._dir_failed,
+            lost=lost_log_dirs,
         )
         self._logs: dict[_Key, PartitionLog] = {}
         self._opening: defaultdict[_Key, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -123,6 +138,7 @@ class LogManager:
         *,
         replicated: bool = False,
         log_dir: Path | None = None,
+        is_new: bool = False,
     ) -> PartitionLog:
         """The existing log, loaded, or a new one. Idempotent. A log of another topic id under the same name is put aside and deleted.
 
@@ -131,21 +147,25 @@ class LogManager:
             config: The topic's configuration; None: the defaults.
             replicated: False: the high watermark is the end offset.
             log_dir: Where to make a new log; None: the dir with the fewest.
+            is_new: The partition has certainly never been on this broker, so that a log dir that is missing cannot have it.
 
         Raises:
-            LogStorageError: its log dir is offline, or all are.
+            LogStorageError: its log dir is offline, or all are; or it may be in a dir that is missing, or is in several.
         """
         key = (topic_id_partition.topic, topic_id_partition.partition)
         async with self._opening[key]:
-            log = self.get(*key)
+            log = self._logs.get(key)
             if log is not None and log.topic_id_partition != topic_id_partition:
                 await self._remove(key, DELETE_SUFFIX)
                 log = None
             if log is None:
-                log = await self._load(topic_id_partition, config or self._default_config, log_dir)
+                home = await self._find_home(topic_id_partition, log_dir, is_new=is_new)
+                log = await self._load(topic_id_partition, config or self._default_config, home)
                 self._logs[key] = log
-            elif config is not None:
-                log.update_config(config)
+            else:
+                self._dirs.check_online(key)
+                if config is not None:
+                    log.update_config(config)
             log.set_replicated(replicated)
             return log
 
@@ -168,6 +188,10 @@ class LogManager:
                 logger.warning("stray_log_put_aside", topic=key[0], partition=key[1])
                 await self._remove(key, STRAY_SUFFIX)
             strays.append(TopicIdPartition(topic_id or KafkaUuid.ZERO, *key))
+        for key in list(self._dirs.unsettled()):
+            if key not in ids:
+                await on_disk(self._dirs.disown, key)
+                strays.append(TopicIdPartition(KafkaUuid.ZERO, *key))
         return strays
 
     async def move_log(self, topic: str, partition: int, log_dir: Path) -> None:
@@ -231,15 +255,25 @@ class LogManager:
         """Writes the checkpoint files of every log dir now."""
         await self._maintenance.write_checkpoints()
 
-    async def _load(
-        self, topic_id_partition: TopicIdPartition, config: LogConfig, log_dir: Path | None
-    ) -> PartitionLog:
+    async def _find_home(
+        self, topic_id_partition: TopicIdPartition, wanted: Path | None, *, is_new: bool
+    ) -> LogDir:
         key = (topic_id_partition.topic, topic_id_partition.partition)
-        stored_id = self._dirs.stored().get(key)
-        if stored_id is not None and stored_id != topic_id_partition.topic_id:
+        if key in self._dirs.unsettled():
+            await on_disk(self._dirs.settle, topic_id_partition)
+        is_stored = self._dirs.has(key)
+        if is_stored and self._dirs.topic_id_of(key) not in (None, topic_id_partition.topic_id):
             logger.warning("log_of_other_topic_deleted", partition=str(topic_id_partition))
             await self._remove(key, DELETE_SUFFIX)
-        home = self._dirs.choose(key, log_dir)
+        home = self._dirs.choose(topic_id_partition, wanted, is_new=is_new)
+        if not is_stored and not is_new:
+            # Nobody knows whether it ever had records: the topic may be older than this start without having been led here.
+            logger.warning("log_in_no_log_dir_begun", partition=str(topic_id_partition))
+        return home
+
+    async def _load(
+        self, topic_id_partition: TopicIdPartition, config: LogConfig, home: LogDir
+    ) -> PartitionLog:
         with home.guard:
             directory = await on_disk(self._dirs.prepare, home, topic_id_partition)
         return await PartitionLog.open(
@@ -247,7 +281,7 @@ class LogManager:
             topic_id_partition,
             config,
             self._resources(home),
-            home.checkpoints_of(key),
+            home.checkpoints_of((topic_id_partition.topic, topic_id_partition.partition)),
         )
 
     def _resources(self, home: LogDir) -> LogResources:
@@ -256,6 +290,7 @@ class LogManager:
             cleaner=self._cleaner,
             clock=self._clock,
             on_rolled=self._maintenance.rolled,
+            log_dir_id=home.id,
         )
 
     async def _moved(self, log: PartitionLog, home: LogDir, left: Path) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aquifer_core.ids import TopicIdPartition
+from aquifer_core.ids import KafkaUuid, TopicIdPartition
 from aquifer_core.ports import Clock
 
 from aquifer_broker.log.file_cleaner import FileCleaner
@@ -24,9 +24,11 @@ class LogResources:
         guard: of the log dir.
         cleaner: removes files of deleted segments.
         on_rolled: told in the event loop of every roll; must not block.
+        log_dir_id: directory id of the log dir.
     """
 
     guard: StorageGuard
     cleaner: FileCleaner
     clock: Clock
     on_rolled: Callable[[TopicIdPartition], None] = _ignore
+    log_dir_id: KafkaUuid = KafkaUuid.ZERO

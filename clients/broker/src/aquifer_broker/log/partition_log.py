@@ -36,6 +36,7 @@ from aquifer_broker.log.log_values import (
 )
 from aquifer_broker.log.log_view import LogView
 from aquifer_broker.log.log_waiters import LogWaiters
+from aquifer_broker.log.move_notes import MOVING_TO_NAME, leave_note, remove_note
 from aquifer_broker.log.producer_snapshots import write_snapshot
 from aquifer_broker.log.remote_check import remove_check
 from aquifer_broker.log.retention_pass import run_retention_pass
@@ -359,7 +360,7 @@ class PartitionLog(LogView):
 
     def start_copy(self, target: Path) -> LogCopy:
         """Begins to copy the log's files to an empty directory of another log dir."""
-        return LogCopy(self._state, target)
+        return LogCopy(self._state, target, self._resources.log_dir_id)
 
     async def switch_to(
         self, final: Path, home: LogDir, copy: LogCopy, resources: LogResources
@@ -401,12 +402,18 @@ class PartitionLog(LogView):
             high_watermark=old.high_watermark,
         )
         tip, now_ms = old.topic_id_partition, resources.clock.now_ms()
+        with self._guard:
+            await on_disk(leave_note, old.directory, MOVING_TO_NAME, home.id)
         try:
             await on_disk(home.install_future, copy.target, final, home.update_checkpoints([self]))
             return await on_disk(load_log, final, tip, old.config, checkpoints, now_ms)
         except BaseException:
             home.forget((tip.topic, tip.partition))
-            await on_disk(home.drop_future, final)
+            # While the copy still has its own name, what has the final one is not of this move.
+            if not copy.target.exists():
+                await on_disk(home.drop_future, final)
+            with self._guard:
+                await on_disk(remove_note, old.directory, MOVING_TO_NAME)
             raise
 
     async def retire(self) -> None:
