@@ -9,6 +9,7 @@ from aquifer.metadata.v1 import remote_log_metadata_service_pb2_grpc as pb_grpc
 from aquifer_client import GrpcRemoteLogMetadataManager
 from aquifer_core.errors import RemoteStorageUnavailableError, UnavailableError
 from aquifer_core.ids import KafkaUuid, TopicIdPartition
+from aquifer_core.partition_summary import SummariesUnsupportedError
 from aquifer_rpc.server import GrpcServer
 from aquifer_rpc.settings import GrpcServerSettings
 
@@ -94,3 +95,14 @@ async def test_a_watch_has_no_end_so_an_ended_one_is_a_failure() -> None:
     async with serving(Ending(upto=0, then=None)) as server, watching(server) as versions:
         with pytest.raises(RemoteStorageUnavailableError, match="ended"):
             await anext(versions)
+
+
+async def test_a_service_that_has_no_summaries_yet_is_told_from_one_that_fails() -> None:
+    manager = GrpcRemoteLogMetadataManager()
+    async with GrpcServer(GrpcServerSettings(drain_grace_s=0), name="older") as server:
+        await manager.configure({"endpoints": f"127.0.0.1:{server.port}"})
+        try:
+            with pytest.raises(SummariesUnsupportedError):
+                await manager.partition_summaries([(TIP, None)])
+        finally:
+            await manager.close()

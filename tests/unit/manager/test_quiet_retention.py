@@ -1,8 +1,12 @@
 """Metadata is not asked what retention deletes while that cannot be anything (SR-10, SR-11, SR-17)."""
 
+from collections.abc import Sequence
+
 import pytest
 from aquifer_core.errors import RemoteStorageUnavailableError
 from aquifer_core.fakes.remote_log_metadata import InMemoryRemoteLogMetadataManager
+from aquifer_core.ids import TopicIdPartition
+from aquifer_core.partition_summary import PartitionSummary, SummariesUnsupportedError
 from aquifer_core.segment import RemoteLogSegmentMetadataUpdate
 from aquifer_core.state import RemoteLogSegmentState
 from aquifer_manager.domain.tasks import TaskKey, TaskType
@@ -18,6 +22,13 @@ DELETING = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 
 class WithoutSummaries(InMemoryRemoteLogMetadataManager):
     partition_summaries = None  # type: ignore[assignment]
+
+
+class OlderService(InMemoryRemoteLogMetadataManager):
+    async def partition_summaries(
+        self, partitions: Sequence[tuple[TopicIdPartition, int | None]]
+    ) -> list[PartitionSummary | None]:
+        raise SummariesUnsupportedError("no such method")
 
 
 def plans(world: TaskWorld) -> int:
@@ -137,10 +148,13 @@ async def test_one_confirmation_keeps_it_quiet(world: TaskWorld) -> None:
     assert plans(world) == asked
 
 
-async def test_a_role_without_summaries_is_asked_each_time(world: TaskWorld) -> None:
-    """SR-4: an implementation of the role need not have them."""
+@pytest.mark.parametrize("role", [WithoutSummaries, OlderService])
+async def test_a_role_without_summaries_is_asked_each_time(
+    role: type[InMemoryRemoteLogMetadataManager], world: TaskWorld
+) -> None:
+    """SR-4: an implementation of the role need not have them, nor does an older service."""
     methods = ["list_retention_candidates", "highest_offset_for_epoch"]
-    world.metadata = faulty(WithoutSummaries, world.faults, methods, clock=world.clock)
+    world.metadata = faulty(role, world.faults, methods, clock=world.clock)
     world.restart()
     await quiet(world)
     asked = plans(world)

@@ -11,12 +11,13 @@ from aquifer.metadata.v1 import remote_log_metadata_service_pb2 as pb
 from aquifer.metadata.v1.remote_log_metadata_service_pb2_grpc import RemoteLogMetadataServiceStub
 from aquifer_core.errors import (
     ErrorReason,
+    InternalError,
     InvalidConfigurationError,
     RemoteStorageUnavailableError,
     UnavailableError,
 )
 from aquifer_core.ids import RemoteLogSegmentId, TopicIdPartition
-from aquifer_core.partition_summary import PartitionSummary
+from aquifer_core.partition_summary import PartitionSummary, SummariesUnsupportedError
 from aquifer_core.ports import (
     PartitionChange,
     RemoteLogMetadataManager,
@@ -31,6 +32,7 @@ from aquifer_core.segment import (
 )
 from aquifer_rpc import convert
 from aquifer_rpc.calls import FOREVER, call_stream, call_unary
+from aquifer_rpc.errors import is_unimplemented
 
 from aquifer_client._connected import Connection
 from aquifer_client._partition_summaries import summaries_from_pb, summaries_request
@@ -198,7 +200,12 @@ class GrpcRemoteLogMetadataManager(RemoteLogMetadataManager):
     ) -> list[PartitionSummary | None]:
         """See `PartitionSummaries`."""
         request = summaries_request(partitions)
-        answer = await call_unary(self._stub.SummarizePartitions, request)
+        try:
+            answer = await call_unary(self._stub.SummarizePartitions, request)
+        except InternalError as error:
+            if not is_unimplemented(error):
+                raise
+            raise SummariesUnsupportedError("the metadata service has no summaries yet") from error
         return summaries_from_pb(answer, len(partitions))
 
     async def earliest_log_offset(self, topic_id_partition: TopicIdPartition) -> int | None:

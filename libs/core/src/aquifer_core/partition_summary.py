@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from aquifer_core.errors import InternalError
 from aquifer_core.ids import TopicIdPartition
 
-__all__ = ["MAX_SUMMARIES", "PartitionSummaries", "PartitionSummary"]
+__all__ = ["MAX_SUMMARIES", "PartitionSummaries", "PartitionSummary", "SummariesUnsupportedError"]
 
 MAX_SUMMARIES = 1000
 """Partitions of one question."""
@@ -35,6 +36,10 @@ class PartitionSummary:
     highest_offsets: Mapping[int, int] = field(default_factory=dict)
 
 
+class SummariesUnsupportedError(InternalError):
+    """The service is of a version that has no summaries; other questions must be asked."""
+
+
 @runtime_checkable
 class PartitionSummaries(Protocol):
     """Answers for many partitions at once what would otherwise take several questions for each."""
@@ -53,5 +58,6 @@ class PartitionSummaries(Protocol):
         Raises:
             InvalidRequestError: too many partitions.
             RemoteStorageUnavailableError: the facts cannot be had.
+            SummariesUnsupportedError: the service behind it is too old.
         """
         ...

@@ -157,6 +157,12 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> AquiferError:
     return _bare(error.code(), error.details() or "", None)
 
 
+def is_unimplemented(error: AquiferError) -> bool:
+    """Whether the peer does not know the method: it is older than this process."""
+    cause = error.__cause__
+    return isinstance(cause, grpc.aio.AioRpcError) and cause.code() is StatusCode.UNIMPLEMENTED
+
+
 def from_cancellation(error: BaseException) -> AquiferError | asyncio.CancelledError:
     """Tells our own cancellation (returned as it is) from a call that was cut under us, by a closed channel for one."""
     task = asyncio.current_task()

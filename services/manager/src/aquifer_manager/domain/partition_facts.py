@@ -4,7 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from aquifer_core.ids import TopicIdPartition
-from aquifer_core.partition_summary import PartitionSummaries, PartitionSummary
+from aquifer_core.partition_summary import (
+    PartitionSummaries,
+    PartitionSummary,
+    SummariesUnsupportedError,
+)
 from aquifer_core.ports import RemoteLogMetadataManager
 
 from aquifer_manager.domain.gathered_calls import GatheredCalls
@@ -47,7 +51,10 @@ class PartitionFacts:
         if self._summaries is None:
             return set(known)
         for some in _parts(list(known.items())):
-            summaries = await self._summaries.partition_summaries(some)
+            try:
+                summaries = await self._summaries.partition_summaries(some)
+            except SummariesUnsupportedError:
+                return set(known)
             found.update(
                 tip
                 for (tip, _), summary in zip(some, summaries, strict=True)
@@ -71,7 +78,10 @@ class PartitionFacts:
         self, partitions: Sequence[TopicIdPartition]
     ) -> list[PartitionSummary | None]:
         assert self._summaries is not None
-        return await self._summaries.partition_summaries([(tip, None) for tip in partitions])
+        try:
+            return await self._summaries.partition_summaries([(tip, None) for tip in partitions])
+        except SummariesUnsupportedError:  # services are upgraded in any order
+            return [None] * len(partitions)
 
 
 def _parts(
