@@ -106,7 +106,7 @@ async def _peer(suite: Stack, kafka: KafkaSettings, root: Path) -> AsyncIterator
     try:
         jars = await peer_jars()
     except KafkaUnavailableError as error:
-        Console(stderr=True).print(f"kafka's peer is left out: {error}")
+        Console(stderr=True).print(f"kafka's peer is left out: {error}", soft_wrap=True)
         yield ()
         return
     cluster = peer_cluster(kafka, suite.s3.target, root, jars)

@@ -42,16 +42,23 @@ async def peer_jars() -> Path:
 
 
 async def _build() -> None:
-    source = os.environ.get(_CHECKOUT_VARIABLE)
-    if not source:
+    source = _checkout()
+    with tempfile.TemporaryDirectory(dir=_JARS.parent, prefix="peer-") as folder:
+        work = Path(folder)
+        await maven(_POM, "package", f"-Dpeer.source={source}", f"-Dpeer.work={work}")
+        (work / "jars").rename(_JARS)
+
+
+def _checkout() -> Path:
+    named = os.environ.get(_CHECKOUT_VARIABLE)
+    if not named:
         raise KafkaUnavailableError(
             f"no {_JARS.relative_to(CHECKOUT)}, and {_CHECKOUT_VARIABLE} names no checkout of it"
         )
-    with tempfile.TemporaryDirectory(dir=_JARS.parent, prefix="peer-") as folder:
-        work = Path(folder)
-        arguments = (f"-Dpeer.source={source}", f"-Dpeer.work={work}")
-        await maven(_POM, "package", *arguments)
-        (work / "jars").rename(_JARS)
+    source = Path(named).resolve()
+    if not (source / "storage" / "s3" / "src" / "main" / "java").is_dir():
+        raise KafkaUnavailableError(f"{_CHECKOUT_VARIABLE} names no checkout of it: {source}")
+    return source
 
 
 def peer_cluster(settings: KafkaSettings, target: S3Target, root: Path, jars: Path) -> KafkaCluster:
