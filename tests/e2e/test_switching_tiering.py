@@ -75,6 +75,41 @@ async def test_tiering_ends_only_together_with_the_remote_data(
     assert_same(consumed, acked[before.local_start :])
 
 
+async def test_tiering_begins_anew_where_the_log_does_once_its_remote_data_is_gone(
+    suite: RunningSuite, topics: MakeTopic
+) -> None:
+    """Under the same topic id, without a restart of anything (KIP-950)."""
+    topic = await topics()
+    acked = await asyncio.to_thread(produce, suite.bootstrap, topic.name, records_of(300))
+    before = await topic.until_cold()
+    await topic.alter(
+        remote_storage_enable="false",
+        remote_log_delete_on_disable="true",
+        local_retention_bytes="-2",
+    )
+    refusals: list[KafkaError] = []
+
+    async def enabled_again() -> bool:
+        try:
+            await topic.alter(remote_storage_enable="true", local_retention_bytes="1")
+        except KafkaException as error:
+            refusals.append(error.args[0])
+            return False
+        return True
+
+    await eventually(enabled_again, timeout_s=60)
+    assert all(error.code() == KafkaError.INVALID_CONFIG for error in refusals)
+    assert all("still being deleted" in error.str() for error in refusals)
+    acked += await asyncio.to_thread(produce, suite.bootstrap, topic.name, records_of(300, seed=1))
+    after = await topic.until_cold()
+    assert after.log_start == before.local_start
+    assert after.local_start > before.end
+    consumed = await asyncio.to_thread(
+        consume, suite.bootstrap, topic.name, after.end, start=after.log_start
+    )
+    assert_same(consumed, acked[after.log_start :])
+
+
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
 async def test_compacted_topics_are_refused(
     suite: RunningSuite, topics: MakeTopic, policy: str

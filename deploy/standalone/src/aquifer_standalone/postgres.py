@@ -42,14 +42,16 @@ _SETTINGS = {
     "jit": "off",
 }
 # Commits still reach the kernel one by one, so that a killed server loses nothing; only a power cut may hurt.
-_SETTINGS_WITHOUT_FSYNC = {"fsync": "off"}
+# A vacuum on its way makes the deletion of a database wait for up to a minute.
+_SETTINGS_WITHOUT_FSYNC = {"fsync": "off", "autovacuum": "off"}
 
 
 class EmbeddedPostgres:
     """One PostgreSQL server on 127.0.0.1 with its data under `root`, and the database `database` in it.
 
     The server asks for a password (SCRAM), since other users of the machine reach the loopback too. The password is
-    made once and kept in `root`/postgres.password. `fsync=False` trades safety against power loss for speed, for tests.
+    made once and kept in `root`/postgres.password. `fsync=False` trades safety against power loss, and
+    vacuuming, for speed, for tests.
     """
 
     def __init__(

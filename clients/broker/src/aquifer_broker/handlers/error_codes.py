@@ -27,6 +27,8 @@ _BY_REASON: Final[Mapping[ErrorReason, ErrorCode]] = {
     ErrorReason.INVALID_REPLICATION_FACTOR: ErrorCode.invalid_replication_factor,
     ErrorReason.TOPIC_ALREADY_EXISTS: ErrorCode.topic_already_exists,
     ErrorReason.OFFSET_OUT_OF_RANGE: ErrorCode.offset_out_of_range,
+    # Of clients only a change of settings meets it: tiering enabled again while its remote data is being deleted.
+    ErrorReason.INVALID_PARTITION_TRANSITION: ErrorCode.invalid_config,
     ErrorReason.STALE_LEADER_EPOCH: ErrorCode.fenced_leader_epoch,
     ErrorReason.STALE_BROKER_EPOCH: ErrorCode.stale_broker_epoch,
     ErrorReason.NOT_LEADER: ErrorCode.not_leader_or_follower,
