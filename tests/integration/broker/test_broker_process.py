@@ -23,6 +23,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from fixtures.broker_logs import client_batch
 from fixtures.kafka_clients import consume, create_topic, in_thread, poll_messages, produce
 from fixtures.kafka_wire import KafkaWire
+from fixtures.metadata_process import free_addresses
+from fixtures.metadata_process import running as running_metadata
 from fixtures.metadata_service import metadata_settings
 from fixtures.network import TcpProxy
 from fixtures.polling import eventually, eventually_sync
@@ -231,6 +233,14 @@ async def test_a_killed_broker_comes_back_with_what_it_had_acknowledged(
         assert await broker.stop() == 0
 
 
+@pytest.fixture
+async def metadata_address(database_dsn: str) -> AsyncIterator[str]:
+    """The metadata service as a process, which outlives the watches of many brokers."""
+    (address,) = free_addresses(1)
+    async with running_metadata(database_dsn, GRPC__LISTEN=address):
+        yield address
+
+
 async def append(topic: WireTopic, partition: int) -> int:
     """Produce ten records as soon as the partition is led here, and return the first offset."""
 
@@ -259,13 +269,13 @@ def bring_back(log_dir: Path) -> None:
 
 
 async def test_what_is_in_a_log_dir_that_cannot_be_used_is_refused_until_it_is_back(
-    tmp_path: Path, metadata_server: GrpcServer
+    tmp_path: Path, metadata_address: str
 ) -> None:
     """KAFKA_STORAGE_ERROR, never an empty log; other partitions and new topics work, and nothing acknowledged is lost."""
     dirs = tmp_path / "a", tmp_path / "b"
     properties = write_properties(
         tmp_path / "server.properties",
-        aquifer_metadata_endpoints=f"127.0.0.1:{metadata_server.port}",
+        aquifer_metadata_endpoints=metadata_address,
         log_dirs=",".join(map(str, dirs)),
         num_partitions="2",
     )
