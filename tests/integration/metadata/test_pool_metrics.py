@@ -124,3 +124,23 @@ async def test_a_broken_connection_is_counted_and_replaced(database_dsn: str) ->
         assert values["create_time"] >= 2
         assert values["count.used"] == 0
         assert values["max"] == POOL_SIZE
+
+
+async def test_a_caller_that_leaves_at_once_takes_no_connection_along(metadata_dsn: str) -> None:
+    """Cancelled in the middle of a statement, and again while its connection goes back."""
+    async with measured(metadata_dsn) as pool:
+        begun = asyncio.Event()
+
+        async def sleep(connection: AsyncConnection) -> None:
+            begun.set()
+            await connection.execute(text("SELECT pg_sleep(60)"))
+
+        for _ in range(POOL_SIZE):
+            begun.clear()
+            caller = asyncio.create_task(pool.database.read(sleep))
+            await begun.wait()
+            while not caller.done():
+                caller.cancel()
+                await asyncio.sleep(0)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert pool.values().get("count.used", 0) == 0

@@ -36,6 +36,7 @@ _READ_ONLY = "25006"
 """read_only_sql_transaction: a standby answers; the primary is elsewhere."""
 _SCHEMA = frozenset({"42P01", "42703"})
 """undefined_table, undefined_column."""
+_RETURN_S = 5.0
 _OUTAGE_CLASSES = ("08", "53", "57P", "58")
 """Connection, resources (too many connections, disk full), shutdown and start-up, system errors."""
 
@@ -90,6 +91,7 @@ class Database:
         )
         ping_idle_connections(self.engine.sync_engine)
         self._pool = pools.record_of(self.engine.sync_engine)
+        self._returns: set[asyncio.Task[None]] = set()
         self._read_committed = self.engine.execution_options(isolation_level="READ COMMITTED")
         self._repeatable_read = self.engine.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
@@ -100,6 +102,8 @@ class Database:
 
     async def __aexit__(self, *exc_info: object) -> None:
         self._pool.close()
+        if self._returns:  # of callers that did not wait for it
+            await asyncio.wait(self._returns, timeout=_RETURN_S)
         await self.engine.dispose()
 
     async def ping(self) -> None:
@@ -150,7 +154,8 @@ class Database:
         try:
             async with AsyncExitStack() as stack:
                 with self._pool.wait():
-                    connection = await stack.enter_async_context(engine.connect())
+                    connection = await engine.connect()
+                stack.push_async_callback(self._give_back, connection)
                 result = await work(connection)
                 if transactional:
                     committing = True
@@ -162,6 +167,18 @@ class Database:
             raise self._translated(error, committing=committing) from error
         except OSError as error:
             raise self._unavailable(f"the database cannot be reached: {error}") from error
+
+    async def _give_back(self, connection: AsyncConnection) -> None:
+        """Returns a connection to the pool, also when the caller is cancelled meanwhile: else it would be lost to the pool."""
+        returned = asyncio.create_task(connection.close())
+        self._returns.add(returned)
+        returned.add_done_callback(self._returned)
+        await asyncio.shield(returned)
+
+    def _returned(self, task: asyncio.Task[None]) -> None:
+        self._returns.discard(task)
+        if not task.cancelled():
+            task.exception()  # told to whoever waits for it, if anybody still does
 
     def _translated(self, error: DBAPIError, *, committing: bool) -> Exception:
         state: str | None = getattr(error.orig, "sqlstate", None)
