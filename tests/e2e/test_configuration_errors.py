@@ -25,7 +25,11 @@ TIERED = {
 }
 PLUGIN = """
 import json, pathlib
-from aquifer_client import GrpcRemoteStorageManager
+from aquifer_client import GrpcRemoteLogMetadataManager, GrpcRemoteStorageManager
+
+class Tolerant(GrpcRemoteLogMetadataManager):
+    async def configure(self, configs):
+        await super().configure({"endpoints": configs["endpoints"]})
 
 class Recording(GrpcRemoteStorageManager):
     async def configure(self, configs):
@@ -156,6 +160,7 @@ async def test_a_plugin_is_told_every_property_of_its_prefix_untouched(
         tmp_path,
         {
             STORAGE: "recording_plugin.Recording",
+            METADATA: "recording_plugin.Tolerant",
             "aquifer.metadata.endpoints": suite.stack.address("metadata"),
             "remote.log.storage.endpoints": suite.stack.address("storage"),
             "remote.log.storage.told.to": str(told),

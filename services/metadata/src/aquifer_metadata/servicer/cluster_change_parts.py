@@ -1,16 +1,12 @@
 """Changes of the cluster as messages of bounded size."""
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping, MutableSequence
+from typing import Final
 
 from aquifer.metadata.v1 import cluster_metadata_service_pb2 as pb
 
 from aquifer_metadata.domain import cluster
 from aquifer_metadata.servicer.cluster_convert import broker_to_pb, topic_to_pb
-
-if TYPE_CHECKING:
-    # Its place at run time is protobuf's own affair.
-    from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
 PART_BYTES: Final = 1024 * 1024
 """A message ends with the topic that brings it here: gRPC takes 4 MiB by default."""
@@ -106,7 +102,7 @@ def _next_part(part: pb.WatchClusterMetadataResponse) -> pb.WatchClusterMetadata
 
 def _topics_of(
     part: pb.WatchClusterMetadataResponse,
-) -> "RepeatedCompositeFieldContainer[pb.Topic]":
+) -> MutableSequence[pb.Topic]:
     return part.snapshot.topics if part.HasField("snapshot") else part.delta.topics
 
 
