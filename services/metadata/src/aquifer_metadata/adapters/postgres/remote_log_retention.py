@@ -39,7 +39,7 @@ _FORGOTTEN = int(RemotePartitionDeleteState.DELETE_PARTITION_FINISHED)
 _MAX_CANDIDATES: Final = 5_000
 """The oldest of a large backlog: what a message holds. The rest is chosen again when these are gone."""
 
-_PAGE_SIZE: Final = 100_000
+_PAGE_SIZE: Final = 250_000
 """Segments that a statement looks at, so that it ends well within its time limit."""
 
 _LAST_CLASS: Final = 4
