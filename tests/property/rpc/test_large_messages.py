@@ -158,6 +158,17 @@ def test_a_chunk_with_more_around_it_is_left_to_protobuf() -> None:
     assert not isinstance(DECODE(later + chunk.SerializeToString()), WireChunk)
 
 
+@given(wire=st.binary(max_size=60))
+def test_what_is_no_message_of_a_copy_is_refused(wire: bytes) -> None:
+    whole = b"\x12" + bytes((len(wire),)) + wire
+    try:
+        read = DECODE(whole)
+    except DecodeError:
+        return
+    assert isinstance(read, WireChunk)
+    assert len(read.data) <= len(wire)
+
+
 @pytest.mark.parametrize("cut", [1, 6, 10])
 def test_a_chunk_that_was_cut_off_is_refused(cut: int) -> None:
     chunk = pb.CopyChunk(part=pb.SEGMENT_PART_SEGMENT, data=b"abc" * 10, crc32c=9)
