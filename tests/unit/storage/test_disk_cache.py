@@ -85,6 +85,30 @@ async def test_readers_are_served_while_entries_leave(cache: DiskCache, tmp_path
     assert held_bytes(tmp_path) <= 100
 
 
+async def test_a_process_that_starts_later_keeps_what_is_there(tmp_path: Path) -> None:
+    """Whoever finds no index makes it; what others wrote since they looked is not taken for leftovers."""
+    for attempt in range(20):
+        folder = tmp_path / str(attempt)
+        caches = [DiskCache(folder, 100) for _ in range(3)]
+        for number, cache in enumerate(caches[:2]):
+            cache.put(ChunkKey(ONE, number), bytes([number]) * 40)
+        for cache in caches:
+            await cache.close()
+        assert held_bytes(folder) == 80
+
+
+async def test_an_index_that_could_not_be_opened_is_opened_when_it_can(tmp_path: Path) -> None:
+    (tmp_path / "index.sqlite3").mkdir()
+    cache = DiskCache(tmp_path, 100)
+    cache.put(ChunkKey(ONE, 1), bytes(40))
+    await cache.forget(OTHER)
+    assert held_bytes(tmp_path) == 0
+    (tmp_path / "index.sqlite3").rmdir()
+    await put(cache, 2)
+    await cache.close()
+    assert held_bytes(tmp_path) == 40
+
+
 async def test_processes_share_one_folder_and_one_budget(tmp_path: Path) -> None:
     caches = [DiskCache(tmp_path, 100) for _ in range(3)]
     key = await put(caches[0], 0)

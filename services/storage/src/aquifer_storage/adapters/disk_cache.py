@@ -92,8 +92,9 @@ class DiskCache:
         self._index.open()
         old_s = time.time() - _OLD_PART_S
         for part in self._chunks.glob("*.part"):
-            if part.stat().st_mtime < old_s:
-                part.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # its process has just finished it
+                if part.stat().st_mtime < old_s:
+                    part.unlink()
 
     def _close(self) -> None:
         self._flush_touched()
