@@ -127,7 +127,6 @@ class Manager:
         batched = BatchedBrokers(brokers, clock=clock)
         stack.push_async_callback(batched.close)
         facts = PartitionFacts(metadata)
-        stack.push_async_callback(facts.close)
         indexes = await stack.enter_async_context(
             DiskIndexCache(
                 storage,

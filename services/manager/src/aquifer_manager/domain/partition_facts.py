@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from aquifer_core.errors import AquiferError
+from aquifer_core.gathered import GatheredQuestions
 from aquifer_core.ids import TopicIdPartition
 from aquifer_core.partition_summary import (
     PartitionSummaries,
@@ -11,7 +13,7 @@ from aquifer_core.partition_summary import (
 )
 from aquifer_core.ports import RemoteLogMetadataManager
 
-from aquifer_manager.domain.gathered_calls import GatheredCalls
+from aquifer_manager.domain.backoff import RETRIABLE
 
 __all__ = ["PartitionFacts"]
 
@@ -26,16 +28,18 @@ class PartitionFacts:
         self._summaries: PartitionSummaries | None = (
             metadata if isinstance(metadata, PartitionSummaries) else None
         )
-        self._announcements: GatheredCalls[tuple[TopicIdPartition, int], None] = GatheredCalls(
-            self._announce, name="announce leaders", most_together=_PER_CALL
+        self._leaders: GatheredQuestions[tuple[TopicIdPartition, int], None] = GatheredQuestions(
+            self._announce, most_at_once=1, most_together=_PER_CALL, is_of_one=_is_of_one
         )
-        self._gathered: GatheredCalls[TopicIdPartition, PartitionSummary | None] = GatheredCalls(
-            self._summarize, name="summarize partitions", most_together=_PER_CALL
+        self._gathered: GatheredQuestions[TopicIdPartition, PartitionSummary | None] = (
+            GatheredQuestions(
+                self._summarize, most_at_once=1, most_together=_PER_CALL, is_of_one=_is_of_one
+            )
         )
 
     async def announce(self, tip: TopicIdPartition, leader_epoch: int) -> None:
         """Tells metadata of a leader epoch, so that older leaders are fenced. Idempotent."""
-        await self._announcements.answer((tip, leader_epoch))
+        await self._leaders.answer((tip, leader_epoch))
 
     async def summary(self, tip: TopicIdPartition) -> PartitionSummary | None:
         """A partition in numbers; None: the role has no summaries, and other questions must be asked."""
@@ -62,11 +66,6 @@ class PartitionFacts:
             )
         return found
 
-    async def close(self) -> None:
-        """Ends all questions; idempotent. The role stays with its owner."""
-        await self._announcements.close()
-        await self._gathered.close()
-
     async def _announce(self, leaders: Sequence[tuple[TopicIdPartition, int]]) -> list[None]:
         epochs: dict[TopicIdPartition, int] = {}
         for tip, epoch in leaders:
@@ -82,6 +81,11 @@ class PartitionFacts:
             return await self._summaries.partition_summaries([(tip, None) for tip in partitions])
         except SummariesUnsupportedError:  # services are upgraded in any order
             return [None] * len(partitions)
+
+
+def _is_of_one(error: Exception) -> bool:
+    """Whether metadata may have refused one partition; an outage is no partition's fault."""
+    return isinstance(error, AquiferError) and not isinstance(error, RETRIABLE)
 
 
 def _parts(

@@ -23,6 +23,7 @@ __all__ = ["RemoteLogManagerServicer"]
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _DATA: Final = pb.FetchResponse.DATA_FIELD_NUMBER
+_SHARE_FOR_RETRIES: Final = 0.8
 
 
 class RemoteLogManagerServicer(pb_grpc.RemoteLogManagerServiceServicer):
@@ -220,5 +221,6 @@ class RemoteLogManagerServicer(pb_grpc.RemoteLogManagerServiceServicer):
         return pb.ResumeTasksResponse()
 
     def _time_left_s(self, context: Context) -> float:
+        """For retries; the last of them must end in time to tell what it met."""
         remaining_s = context.time_remaining()
-        return self._default_timeout_s if remaining_s is None else remaining_s
+        return self._default_timeout_s if remaining_s is None else remaining_s * _SHARE_FOR_RETRIES
