@@ -373,6 +373,22 @@ async def test_a_transaction_aborted_in_a_later_segment_is_found_without_asking_
     assert reads.storage.calls.count("fetch_index") == 2
 
 
+async def test_no_index_is_read_where_no_segment_has_a_transaction_index(reads: Reads) -> None:
+    await reads.put(*(batch(n) for n in range(10)))
+    await reads.put(*(batch(10 + n) for n in range(10)))
+    assert await planned(reads, committed(0)) == []
+    assert reads.metadata.txn_lookups == 1
+    assert "fetch_index" not in reads.storage.calls
+
+
+async def test_a_plan_near_the_end_names_what_follows_and_what_was_aborted(reads: Reads) -> None:
+    await reads.put(*(batch(n) for n in range(10)))
+    following = await reads.put(batch(10), aborted=[aborted(8, 10, 11)])
+    plan = await reads.service.plan(committed(9), 30.0)
+    assert plan.next_segment == following
+    assert [entry.first_offset for entry in plan.aborted] == [8]
+
+
 async def test_the_search_ends_with_an_entry_whose_stable_offset_covers_the_range(
     reads: Reads,
 ) -> None:
@@ -439,10 +455,11 @@ class MeetingStorage(InMemoryRemoteStorageManager):
 async def test_aborted_transactions_are_searched_while_the_store_reads() -> None:
     storage = MeetingStorage()
     reads = Reads(storage=storage)
-    await reads.put(batch(0))
-    async with asyncio.timeout(10):
-        _, data = await reads.fetch(0, isolation_level=IsolationLevel.READ_COMMITTED)
+    await reads.put(batch(0), aborted=[aborted(0, 0, 1)])
+    async with asyncio.timeout(60):
+        plan, data = await reads.fetch(0, isolation_level=IsolationLevel.READ_COMMITTED)
     assert data == batch(0)
+    assert [entry.first_offset for entry in plan.aborted] == [0]
 
 
 async def test_storage_is_told_which_segment_follows_near_the_end() -> None:

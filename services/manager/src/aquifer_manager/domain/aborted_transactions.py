@@ -9,7 +9,6 @@ from aquifer_core.formats.transaction_index import (
     collect_aborted,
     decode_entries,
 )
-from aquifer_core.ids import TopicIdPartition
 from aquifer_core.leader_epoch import LeaderEpochCache
 from aquifer_core.ports import RemoteLogMetadataManager
 from aquifer_core.segment import IndexType, RemoteLogSegmentMetadata
@@ -19,12 +18,15 @@ from aquifer_manager.domain.ports import IndexSource
 __all__ = ["AbortedTransactions", "upper_bound_offset"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Search:
-    tip: TopicIdPartition
+    """A range of a segment; `upper_bound` None until an index is found for which it matters."""
+
+    segment: RemoteLogSegmentMetadata
     lineage: LeaderEpochCache
     fetch_offset: int
-    upper_bound: int
+    max_bytes: int
+    upper_bound: int | None = None
 
 
 class AbortedTransactions:
@@ -48,17 +50,11 @@ class AbortedTransactions:
     ) -> tuple[AbortedTransaction, ...]:
         """Aborted transactions of at most `max_bytes` of a segment from an offset on, without repetitions.
 
-        A transaction behind the range may be among them, which consumers ignore; none of the range is missing.
+        A transaction behind the range may be among them, which consumers ignore; none of the range is missing. No index is read when no
+        segment from this one on has a transaction index.
         """
-        offset_index = OffsetIndex(
-            await self._indexes.index(segment, IndexType.OFFSET), segment.start_offset
-        )
-        upper_bound = upper_bound_offset(offset_index, fetch_offset, max_bytes)
         search = _Search(
-            tip=segment.topic_id_partition,
-            lineage=lineage,
-            fetch_offset=fetch_offset,
-            upper_bound=segment.end_offset + 1 if upper_bound is None else upper_bound,
+            segment=segment, lineage=lineage, fetch_offset=fetch_offset, max_bytes=max_bytes
         )
         chosen: dict[AbortedTransaction, None] = {}
         current: RemoteLogSegmentMetadata | None = segment
@@ -66,13 +62,24 @@ class AbortedTransactions:
             if not current.txn_index_empty:
                 data = await self._indexes.index(current, IndexType.TRANSACTION)
                 found, complete = collect_aborted(
-                    decode_entries(data), search.fetch_offset, search.upper_bound
+                    decode_entries(data), fetch_offset, await self._upper_bound(search)
                 )
                 chosen.update(dict.fromkeys(found))
                 if complete:
                     break
             current = await self._next_with_index(search, current.end_offset + 1)
         return tuple(sorted(chosen, key=lambda entry: (entry.first_offset, entry.producer_id)))
+
+    async def _upper_bound(self, search: _Search) -> int:
+        """An offset behind everything that the read may return."""
+        if search.upper_bound is None:
+            segment = search.segment
+            index = OffsetIndex(
+                await self._indexes.index(segment, IndexType.OFFSET), segment.start_offset
+            )
+            bound = upper_bound_offset(index, search.fetch_offset, search.max_bytes)
+            search.upper_bound = segment.end_offset + 1 if bound is None else bound
+        return search.upper_bound
 
     async def _next_with_index(
         self, search: _Search, offset: int
@@ -89,7 +96,7 @@ class AbortedTransactions:
             if epoch is not None and entry.epoch < epoch:
                 continue
             found = await self._metadata.next_segment_with_txn_index(
-                search.tip, entry.epoch, max(offset, entry.start_offset)
+                search.segment.topic_id_partition, entry.epoch, max(offset, entry.start_offset)
             )
             if found is not None:
                 return found

@@ -208,16 +208,22 @@ class FetchService:
             # An index of a segment deleted meanwhile: metadata may know another copy.
             fresh = True
             plan = await self._plan_at(request, epoch, offset, fresh=True)
-        if plan is None or plan.segment is None:
+        if plan is None:
             raise _not_remote(request, fresh=fresh)
-        return replace(plan, next_segment=await self._find_after(request, plan.segment))
+        return plan
 
     async def _plan_at(
         self, request: FetchRequest, leader_epoch: int, offset: int, *, fresh: bool = False
     ) -> FetchPlan | None:
-        """What to read from an offset on, aborted transactions included; None when no remote segment holds it."""
+        """What to read from an offset on, with all that is known of it; None when no remote segment holds it."""
         plan = await self._located(request, leader_epoch, offset, fresh=fresh)
-        return None if plan is None else await self._with_aborted(request, plan)
+        if plan is None or plan.segment is None:
+            return None
+        # Neither needs the other.
+        following, found = await together(
+            self._find_after(request, plan.segment), self._with_aborted(request, plan)
+        )
+        return replace(found, next_segment=following)
 
     async def _located(
         self, request: FetchRequest, leader_epoch: int, offset: int, *, fresh: bool = False
