@@ -18,7 +18,7 @@ from aquifer_core.segment import (
 from aquifer_core.state import RemoteLogSegmentState
 from aquifer_manager.domain.tasks import TaskKey, TaskType
 from fixtures.manager_tasks import TIP, TaskWorld
-from fixtures.manager_world import Fault
+from fixtures.manager_world import Fault, Killed
 
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 
@@ -76,10 +76,10 @@ async def test_a_fence_after_a_finished_that_went_through_keeps_the_segment(
     assert await world.nothing_dangles()
 
 
-async def test_a_copy_in_flight_completes_when_leadership_moves(world: TaskWorld) -> None:
-    """SR-22: the copy ends and commits; the rest of the run is left to the new leader."""
+async def test_copies_in_flight_complete_when_leadership_moves(world: TaskWorld) -> None:
+    """SR-22: all that were begun end and commit; the rest of the run is left to the new leader."""
     log = world.leading()
-    world.roll(log, 3)
+    world.roll(log, 6)
 
     async def moving(metadata: RemoteLogSegmentMetadata) -> CopyResult:
         world.registry.stop(1, [TIP])
@@ -87,8 +87,8 @@ async def test_a_copy_in_flight_completes_when_leadership_moves(world: TaskWorld
 
     world.broker.upload = moving
     outcome = await world.copy()
-    assert [a.segment.start_offset for a in outcome.actions] == [0]
-    assert await world.finished() == [(0, 99)]
+    assert [a.segment.start_offset for a in outcome.actions] == [0, 100, 200]
+    assert await world.finished() == [(0, 99), (100, 199), (200, 299)]
     assert await world.nothing_dangles()
 
 
@@ -102,10 +102,10 @@ async def test_a_copy_left_by_a_dead_manager_goes_with_the_next_run(
 
     async def killed(metadata: RemoteLogSegmentMetadata) -> CopyResult:
         await world.upload(metadata)
-        raise KeyboardInterrupt
+        raise Killed
 
     world.broker.upload = killed
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Killed):
         await world.copy()
     world.restart()
     world.leading(epoch=epoch)

@@ -14,6 +14,7 @@ from aquifer_manager.domain.topic_config import TopicConfig
 from fixtures.manager_segments import Segment, batch, put
 from fixtures.manager_tasks import TIP, TaskWorld
 from fixtures.manager_world import START_MS, SimulatedLog
+from fixtures.polling import eventually
 
 EPOCHS = (LeaderEpochEntry(0, 0), LeaderEpochEntry(1, 150), LeaderEpochEntry(2, 300))
 
@@ -92,10 +93,14 @@ async def test_segments_being_copied_are_skipped_and_deleted_by_the_next_run(
 
     async def expired_meanwhile(metadata: RemoteLogSegmentMetadata) -> object:
         await world.clock.sleep(1)
+        if metadata.start_offset == 100:
+            # Both are on their way at once; the first one is committed meanwhile.
+            await eventually(lambda: work.copied_offset == 99, timeout_s=30)
         during.append(len((await world.expire()).actions))
         return await upload(metadata)
 
     world.broker.upload = expired_meanwhile  # type: ignore[assignment]
+    work = world.registry.require(TIP).work
     await world.copy()
     # During the second copy the first segment goes; what is being copied stays.
     assert during == [0, 1]

@@ -10,7 +10,7 @@ from aquifer_core.segment import RemoteLogSegmentMetadata, RemotePartitionDelete
 from aquifer_core.state import RemoteLogSegmentState, RemotePartitionDeleteState
 from aquifer_manager.domain.tasks import TaskKey, TaskOutcome, TaskType
 from fixtures.manager_tasks import ABANDONED_AFTER_MS, TIP, TaskWorld
-from fixtures.manager_world import Fault
+from fixtures.manager_world import Fault, Killed
 
 DELETION = TaskKey(TIP, TaskType.PARTITION_DELETION)
 DELETING = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
@@ -173,10 +173,10 @@ async def stuck_copy(world: TaskWorld) -> RemoteLogSegmentMetadata:
 
     async def dies(metadata: RemoteLogSegmentMetadata) -> None:
         uploads.append(metadata)
-        raise KeyboardInterrupt
+        raise Killed
 
     world.broker.upload = dies  # type: ignore[assignment]
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Killed):
         await world.copy()
     world.restart()
     await world.deletions.begin(-1, [TIP])
@@ -224,7 +224,8 @@ async def test_a_copy_of_a_living_manager_cannot_finish_and_cleans_up(world: Tas
     world.broker.upload = meanwhile  # type: ignore[assignment]
     with pytest.raises(AquiferError):
         await world.copy()
-    assert [run.finished for run in runs] == [False]
+    assert runs
+    assert not any(run.finished for run in runs)
     assert world.storage.segment_ids == frozenset()
     assert (await world.delete_partition()).finished, "the copy has ended its own entry"
     with pytest.raises(AquiferError, match="being deleted"):

@@ -62,11 +62,11 @@ async def scheduling(clock: SteppedClock, uploads: Uploads) -> AsyncIterator[Sch
         {TaskType.COPY: settings},
         clock=clock,
         stop_grace_s=0.05,
-        lent={TaskType.COPY: uploads.slots.stalled},
+        lent={TaskType.COPY: uploads.slots.lent},
     )
     uploads.slots.watch(
         on_free=lambda key: scheduler.due_now([key]),
-        on_stalled=lambda: scheduler.wake(TaskType.COPY),
+        on_lent=lambda: scheduler.wake(TaskType.COPY),
     )
     async with scheduler:
         yield scheduler
@@ -123,7 +123,7 @@ async def test_an_upload_that_moves_again_takes_its_slot_back() -> None:
     clock = SteppedClock()
     slots = UploadSlots(per_broker=1, stalled_after_s=STALLED_AFTER_S, clock=clock)
     changes: list[int] = []
-    slots.watch(on_free=lambda _: None, on_stalled=lambda: changes.append(slots.stalled()))
+    slots.watch(on_free=lambda _: None, on_lent=lambda: changes.append(slots.stalled()))
     async with slots.upload() as upload:
         await clock.advance(STALLED_AFTER_S + 0.1)
         assert slots.stalled() == 1

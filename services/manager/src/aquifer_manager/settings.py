@@ -63,12 +63,14 @@ class ManagerSettings(ServiceSettings):
     """A run that takes longer is cancelled and counts as failed."""
     copy_segments_per_run: int = Field(default=16, ge=1)
     """Segments of one partition copied before others get their turn."""
+    copy_segments_at_once: int = Field(default=3, ge=1, le=64)
+    """Segments of one partition uploaded at once, as long as no other partition waits for a place; committed in offset order."""
     copy_timeout_ms: int = Field(default=1_800_000, ge=1)
     """Longest time for the upload of one segment."""
     copy_stall_timeout_ms: int = Field(default=60_000, ge=1)
     """An upload without progress for this long is given up."""
     copy_runs_per_broker: int = Field(default=8, ge=1, le=1000)
-    """Partitions of one broker that are copied at once."""
+    """Uploads of one broker at once: of different partitions first, then further ones of partitions that lag."""
     copy_stalled_after_ms: int = Field(default=5000, ge=1)
     """An upload without progress for this long lends its place among the task runs to other brokers."""
     copy_abandoned_after_ms: int = Field(default=3_600_000, ge=1)

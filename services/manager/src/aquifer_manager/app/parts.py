@@ -183,12 +183,13 @@ class _Workshop:
             dict.fromkeys(runners, _lane(self._settings)),
             clock=self._clock,
             stop_grace_s=self._settings.stop_grace_ms / 1000,
-            lent={TaskType.COPY: self._uploads.stalled},
+            lent={TaskType.COPY: self._uploads.lent},
             on_asked=self._brokers.forget_answers,
         )
         self._uploads.watch(
             on_free=lambda key: scheduler.due_now([key]),
-            on_stalled=lambda: scheduler.wake(TaskType.COPY),
+            on_lent=lambda: scheduler.wake(TaskType.COPY),
+            has_room=lambda: scheduler.has_room(TaskType.COPY),
         )
         expected = ExpectedDescribes(
             self.registry,
@@ -231,6 +232,7 @@ class _Workshop:
             clock=self._clock,
             telemetry=self._telemetry,
             segments_per_run=self._settings.copy_segments_per_run,
+            segments_at_once=self._settings.copy_segments_at_once,
         )
 
     def _partition_deletion(self) -> PartitionDeletionTask:

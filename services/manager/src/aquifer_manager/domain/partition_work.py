@@ -60,8 +60,10 @@ class PartitionWork:
         recorded_log_start: log start offset that metadata surely has.
         fenced: metadata knows a higher leader epoch; nothing is done until the partition is announced again.
         in_progress: copies begun and not settled; retention leaves them alone.
+        stored: of these, what is uploaded and waits until all older ones are committed.
         uncommitted: copies to finish before anything else.
         failed: copies to take back before anything else.
+        probing: the last copy failed, so one at a time is tried until one succeeds.
         quiet: retention has nothing to delete for now.
         observed: last known state of the local log with its rolled segments, `observed_at_ms` by the wall clock.
     """
@@ -74,8 +76,10 @@ class PartitionWork:
     recorded_log_start: int = -1
     fenced: bool = False
     in_progress: set[KafkaUuid] = field(default_factory=set)
+    stored: dict[KafkaUuid, RemoteLogSegmentMetadata] = field(default_factory=dict)
     uncommitted: dict[KafkaUuid, Uncommitted] = field(default_factory=dict)
     failed: dict[KafkaUuid, RemoteLogSegmentMetadata] = field(default_factory=dict)
+    probing: bool = False
     quiet: QuietPlan | None = None
     observed: LogDescription | None = None
     observed_at_ms: int = 0

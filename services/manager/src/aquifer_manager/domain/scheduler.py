@@ -41,7 +41,7 @@ class Scheduler:
             settings: of each kind's lane.
             clock: measures and waits.
             stop_grace_s: runs still under way this long after the end began are cancelled.
-            lent: by kind, how many runs only wait and do not count (see `TaskLane`).
+            lent: by kind, how many slots are not used, or used besides (see `TaskLane`).
             on_asked: told of partitions whose tasks somebody wants to run because something changed.
         """
         self._on_asked = on_asked
@@ -123,6 +123,10 @@ class Scheduler:
     def due_within(self, horizon_s: float, most: int) -> list[TaskKey]:
         """Of each kind the first tasks that are due, or will be within so many seconds, at most so many."""
         return [key for lane in self._lanes.values() for key in lane.due_within(horizon_s, most)]
+
+    def has_room(self, kind: TaskType) -> bool:
+        """Whether a slot of a kind is free that no task waits for."""
+        return self._lanes[kind].has_room()
 
     def wake(self, kind: TaskType) -> None:
         """Looks again whether a run of a kind may begin."""

@@ -78,6 +78,16 @@ class SegmentCopy:
         Raises:
             AquiferError: it is not, and what is left of the attempt is taken back here or by a later run.
         """
+        await self.commit(assignment.work, await self.store(assignment, broker, segment))
+
+    async def store(
+        self, assignment: Assignment, broker: BrokerLogs, segment: RemoteLogSegmentMetadata
+    ) -> Uncommitted:
+        """Records a segment and has it uploaded. Its commit, or `leave`, must follow.
+
+        Raises:
+            AquiferError: it is not stored, and what is left of the attempt is taken back here or by a later run.
+        """
         work, segment_id = assignment.work, segment.segment_id.id
         work.in_progress.add(segment_id)
         try:
@@ -88,17 +98,50 @@ class SegmentCopy:
             if segment_id in work.in_progress:
                 work.failed[segment_id] = segment
             raise
-        uncommitted = Uncommitted(
+        work.stored[segment_id] = segment
+        return Uncommitted(
             metadata=segment,
             update=self._finished(segment, result, assignment.broker_id),
             leader_epoch=assignment.leader_epoch,
         )
+
+    async def commit(self, work: PartitionWork, uncommitted: Uncommitted) -> None:
+        """Finishes a stored segment in metadata; all older ones of the partition must be.
+
+        Raises:
+            AquiferError: nobody knows whether it is, and a later run finds out; or it was refused, and its objects go.
+        """
+        segment_id = uncommitted.metadata.segment_id.id
+        work.stored.pop(segment_id, None)
         try:
             await self._commit(work, uncommitted)
         except BaseException:
             if segment_id in work.in_progress and segment_id not in work.failed:
                 work.uncommitted[segment_id] = uncommitted
             raise
+
+    def leave(self, work: PartitionWork, stored: Uncommitted) -> None:
+        """A stored segment is not to be committed: `settle` takes it back."""
+        segment_id = stored.metadata.segment_id.id
+        work.stored.pop(segment_id, None)
+        work.failed[segment_id] = stored.metadata
+
+    async def give_up(self, work: PartitionWork, stored: Uncommitted, *, keep: bool) -> None:
+        """A stored segment cannot be committed now, since the one before is not.
+
+        Args:
+            work: of the partition.
+            stored: the copy.
+            keep: nobody knows whether the one before is; `settle` finds out, and commits this one after it. Otherwise it is
+                taken back, now or by a later run.
+        """
+        segment = stored.metadata
+        self.leave(work, stored)
+        if keep:
+            work.uncommitted[segment.segment_id.id] = stored
+            del work.failed[segment.segment_id.id]
+        else:
+            await self._try_to_take_back(work, segment, segment.broker_id, sure=True)
 
     async def settle(self, work: PartitionWork, broker_id: int) -> None:
         """Ends what earlier runs left open: commits what is stored, takes back what failed.
@@ -187,9 +230,13 @@ class SegmentCopy:
         )
 
     async def _refused(self, work: PartitionWork, uncommitted: Uncommitted) -> None:
-        """The segment never became readable and never will: its objects may go."""
+        """The segment never became readable and never will: its objects may go, and so may what was to follow it."""
         segment = uncommitted.metadata
         work.uncommitted.pop(segment.segment_id.id, None)
+        for later in list(work.uncommitted.values()):
+            if later.metadata.start_offset > segment.start_offset:
+                del work.uncommitted[later.metadata.segment_id.id]
+                self.leave(work, later)
         work.failed[segment.segment_id.id] = segment
         await self._try_to_take_back(work, segment, segment.broker_id, sure=True)
 

@@ -71,7 +71,7 @@ class TaskLane:
             settings: size, interval, back-off, deadline.
             clock: measures and waits.
             is_paused: partitions whose tasks only run when asked for.
-            lent: runs under way that only wait, and do not count; `wake` says that it changed.
+            lent: runs under way that only wait, and do not count, less slots used besides; `wake` says that it changed.
         """
         self.name = name
         self._runner = runner
@@ -164,6 +164,13 @@ class TaskLane:
         )
         return [entry.key for _, _, entry in heapq.nsmallest(most, due)]
 
+    def has_room(self) -> bool:
+        """Whether a slot is free that no task waits for."""
+        while self._heap and self._heap[0][2].ticket != self._heap[0][1]:
+            heapq.heappop(self._heap)
+        is_due = bool(self._heap) and self._heap[0][0] <= self._clock.monotonic_s()
+        return self._is_slot_free() and not is_due
+
     def wake(self) -> None:
         """Looks again whether a run may begin."""
         self._wake.set()
@@ -192,7 +199,7 @@ class TaskLane:
     async def _next_due(self) -> TaskEntry | None:
         while not self._stopping:
             self._wake.clear()
-            if self._running - self._lent() >= self._settings.size:
+            if not self._is_slot_free():
                 await self._wake.wait()
                 continue
             now_s = self._clock.monotonic_s()
@@ -208,6 +215,9 @@ class TaskLane:
                     return entry
             await self._sleep(self._heap[0][0] - now_s if self._heap else None)
         return None
+
+    def _is_slot_free(self) -> bool:
+        return self._running - self._lent() < self._settings.size
 
     async def _sleep(self, delay_s: float | None) -> None:
         """Waits for the next due time or until something changes."""

@@ -144,12 +144,21 @@ def _held_up(facts: WhyFacts, log: LogDescription, segment: LocalSegment) -> Exp
         return _said(segment, WhyReason.LEADER_FENCED, text)
     if facts.paused:
         return _said(segment, WhyReason.PAUSED, "copies and expirations are paused")
+    return None
+
+
+def _on_its_way(facts: WhyFacts, log: LogDescription, segment: LocalSegment) -> Explanation | None:
+    del log
+    work = facts.work
     if work is None:
         return None
     stored = [each.metadata.start_offset for each in work.uncommitted.values()]
     if segment.start_offset in stored:
         text = "it is stored, and metadata has not confirmed it yet"
         return _said(segment, WhyReason.COPY_UNCONFIRMED, text)
+    if segment.start_offset in (each.start_offset for each in work.stored.values()):
+        text = "it is stored, and finished in metadata as soon as all older segments are"
+        return _said(segment, WhyReason.BEHIND_OLDER_SEGMENTS, text)
     uploads = [
         each.start_offset
         for each in facts.listed()
@@ -184,6 +193,7 @@ _ANSWERS: Final[tuple[_Answer, ...]] = (
     _remote,
     _not_to_be_copied,
     _held_up,
+    _on_its_way,
     _failing,
 )
 
