@@ -172,6 +172,7 @@ def s3_options(settings: S3Settings) -> S3Options:
         else str(settings.credentials_file),
         profile=settings.profile,
         virtual_host_style=settings.virtual_host_style,
+        sign_payloads=settings.sign_payloads,
         create_bucket=settings.create_bucket,
         connections=settings.connections,
         connect_timeout_s=settings.connect_timeout_s,

@@ -174,6 +174,13 @@ class S3ObjectStore:
         """Time at the store, in whole seconds; none when it does not tell."""
         return await self.request("head_bucket", "", lambda client: client.time_ms())
 
+    async def refuses_damage(self, key: str) -> bool:
+        """Whether the store finds a body that is not what was sent."""
+        data = b"damaged on its way"
+        return await self.request(
+            "put_object", key, lambda client: client.refuses_damage(key, data), len(data)
+        )
+
     async def close(self) -> None:
         """Release threads and connections."""
         await self._limits.close()

@@ -9,25 +9,21 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from itertools import islice
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 import certifi
 import urllib3
-from aquifer_core.formats.checksum import Buffer
-from minio import Minio
 from minio.credentials.providers import Provider, StaticProvider
-from minio.datatypes import Object, Part
-from minio.error import S3Error, ServerError
-from minio.helpers import DictType
-from minio.sse import SseCustomerKey
+from minio.datatypes import Object
+from minio.error import S3Error
 from urllib3.exceptions import IncompleteRead
 
 from aquifer_storage.adapters.file_credentials import FileCredentials
 from aquifer_storage.adapters.s3_connections import connection_pools
+from aquifer_storage.adapters.s3_writes import CheckedWrites
 
 PAGE_OBJECTS: Final = 1000
 _NEVER_MS: Final = 1 << 62
-_CONTENT_TYPE: Final = "application/octet-stream"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +42,7 @@ class S3Options:
         credentials_file: credentials as AWS tools share them, read again when it changes; none: the keys given.
         profile: section of that file.
         virtual_host_style: the bucket goes into the host name; none: as the endpoint has it, by path except at AWS.
+        sign_payloads: signatures cover the SHA-256 of what is written, if there is no TLS; else only its CRC-32C.
     """
 
     endpoint: str
@@ -63,6 +60,7 @@ class S3Options:
     credentials_file: str | None = None
     profile: str = "default"
     virtual_host_style: bool | None = None
+    sign_payloads: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +80,7 @@ class UploadsPage:
     is_truncated: bool
 
 
-class S3Client(Minio):
+class S3Client(CheckedWrites):
     """Blocking requests to one bucket. A request is made once: retries belong to the caller."""
 
     def __init__(self, options: S3Options) -> None:
@@ -105,6 +103,7 @@ class S3Client(Minio):
             credentials=_credentials(options),
         )
         self.bucket = options.bucket
+        self.sign_payloads = options.sign_payloads
         if options.virtual_host_style is not None:
             self._base_url.virtual_style_flag = options.virtual_host_style
 
@@ -115,34 +114,6 @@ class S3Client(Minio):
     def close(self) -> None:
         """Close idle connections; those in use are closed when their requests end."""
         self._http.clear()
-
-    def put(self, key: str, data: Buffer) -> None:
-        """Write an object."""
-        self._put_object(self.bucket, key, _body(data), {"Content-Type": _CONTENT_TYPE})
-
-    def create(self, key: str, data: Buffer) -> None:
-        """Write an object unless there is one, which the store answers with 412."""
-        headers: DictType = {"Content-Type": _CONTENT_TYPE, "If-None-Match": "*"}
-        self._put_object(self.bucket, key, _body(data), headers)
-
-    def begin_upload(self, key: str) -> str:
-        """Begin an upload in parts; returns its id."""
-        return self._create_multipart_upload(self.bucket, key, {})
-
-    def put_part(self, key: str, upload_id: str, number: int, data: Buffer) -> str:
-        """Write a part; returns its etag."""
-        return self._upload_part(self.bucket, key, _body(data), None, upload_id, number)
-
-    def complete_upload(
-        self, key: str, upload_id: str, etags: Sequence[tuple[int, str]], *, replace: bool
-    ) -> None:
-        """Make an object of the parts; without `replace` unless there is one, which is answered with 412."""
-        parts = [Part(number, etag) for number, etag in sorted(etags)]
-        # The library takes headers for this request only from a customer's key.
-        condition = None if replace else cast(SseCustomerKey, _IfNoneMatch())
-        answer = self._complete_multipart_upload(self.bucket, key, upload_id, parts, condition)
-        if not answer.etag:  # S3 may fail after it has answered 200; the body tells
-            raise ServerError("the upload was answered with 200 and an error", 500)
 
     def abort_upload(self, key: str, upload_id: str) -> None:
         """Forget the parts."""
@@ -243,21 +214,8 @@ def read_piece(response: urllib3.BaseHTTPResponse, length_bytes: int) -> bytes:
     return data
 
 
-class _IfNoneMatch:
-    """Headers of a request that must not replace an object."""
-
-    def headers(self) -> DictType:
-        """Return the headers."""
-        return {"If-None-Match": "*"}
-
-
 def release(response: urllib3.BaseHTTPResponse) -> None:
     """Give the connection of an answer back, or close it when the answer was not read to its end."""
     if response.length_remaining:
         response.close()
     response.release_conn()
-
-
-def _body(data: Buffer) -> bytes:
-    """Return the data as minio's type; what it does with it works for any buffer."""
-    return cast(bytes, data)

@@ -30,6 +30,15 @@ _BUSY: Final = frozenset(
         "XMinioServerNotInitialized",
     }
 )
+# What came is not what was sent.
+_DAMAGED: Final = frozenset(
+    {
+        "BadDigest",
+        "IncompleteBody",
+        "XAmzContentChecksumMismatch",
+        "XAmzContentSHA256Mismatch",
+    }
+)
 _CREDENTIALS: Final = frozenset(
     {
         "AccessDenied",
@@ -95,7 +104,7 @@ def _from_s3(error: S3Error, what: str) -> AquiferError:
         return _refused(f"bucket {error.bucket_name} does not exist; {text}")
     if code in _CREDENTIALS:
         return _refused(f"the credentials of this service or their rights do not suffice; {text}")
-    if code in _BUSY:
+    if code in _BUSY or code in _DAMAGED:
         return _unavailable(text)
     return _from_status(error.response.status, what, text)
 

@@ -8,6 +8,7 @@ from aquifer_core.formats.checksum import Buffer
 
 from aquifer_storage.adapters.s3_client import S3Client
 from aquifer_storage.adapters.s3_errors import PreconditionFailedByStoreError, UploadGoneError
+from aquifer_storage.adapters.s3_writes import WrittenPart
 
 _T = TypeVar("_T")
 
@@ -33,11 +34,11 @@ class S3Upload:
         self._store = store
         self._key = key
         self._id = upload_id
-        self._etags: dict[int, str] = {}
+        self._parts: dict[int, WrittenPart] = {}
 
     async def put_part(self, number: int, data: Buffer) -> None:
         """Write a part."""
-        self._etags[number] = await self._store.request(
+        self._parts[number] = await self._store.request(
             "upload_part",
             self._key,
             lambda client: client.put_part(self._key, self._id, number, data),
@@ -46,12 +47,12 @@ class S3Upload:
 
     async def complete(self, *, replace: bool = True) -> bool:
         """Make the object of the parts."""
-        etags = sorted(self._etags.items())
+        parts = list(self._parts.values())
         try:
             await self._store.request(
                 "complete_upload",
                 self._key,
-                lambda client: client.complete_upload(self._key, self._id, etags, replace=replace),
+                lambda client: client.complete_upload(self._key, self._id, parts, replace=replace),
             )
         except PreconditionFailedByStoreError:
             return False

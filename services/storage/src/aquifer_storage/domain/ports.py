@@ -144,6 +144,14 @@ class StoreClock(Protocol):
         ...
 
 
+class TestedStore(StoreClock, Protocol):
+    """What only a check asks of a store."""
+
+    async def refuses_damage(self, key: str) -> bool:
+        """Whether an object that came other than it was sent is refused; writes one if not."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredChunk:
     """The stored form of a chunk: its bytes in pieces, and what was done to them."""

@@ -10,7 +10,7 @@ from uuid import uuid4
 from aquifer_core.errors import AquiferError
 from aquifer_core.ports import Clock
 
-from aquifer_storage.domain.ports import ObjectStore, StoreClock
+from aquifer_storage.domain.ports import ObjectStore, TestedStore
 
 FOLDER: Final = ".aquifer-check/"
 """Objects of checks lie here, after the store's prefix."""
@@ -50,14 +50,14 @@ class Bench:
 
     Attributes:
         objects: the store.
-        store_clock: the store's clock.
+        tested: the same store, as only a check asks it.
         clock: ours.
         all_checks: begin of the keys of all checks, those of others and of before included.
         folder: begin of the keys that this check may use.
     """
 
     objects: ObjectStore
-    store_clock: StoreClock
+    tested: TestedStore
     clock: Clock
     all_checks: str
     folder: str
@@ -88,7 +88,7 @@ class StoreCheck:
     def __init__(
         self,
         objects: ObjectStore,
-        store_clock: StoreClock,
+        tested: TestedStore,
         checks: Sequence[Check],
         *,
         clock: Clock,
@@ -96,7 +96,7 @@ class StoreCheck:
         deadline_s: float = _DEADLINE_S,
     ) -> None:
         self._objects = objects
-        self._store_clock = store_clock
+        self._tested = tested
         self._checks = checks
         self._clock = clock
         self._prefix = key_prefix + FOLDER
@@ -121,7 +121,7 @@ class StoreCheck:
         yield await self._check(_CLEAN_UP, run, total, total)
 
     async def _check(self, check: Check, folder: str, number: int, total: int) -> CheckResult:
-        bench = Bench(self._objects, self._store_clock, self._clock, self._prefix, folder)
+        bench = Bench(self._objects, self._tested, self._clock, self._prefix, folder)
         began_s = self._clock.monotonic_s()
         outcome = Outcome.OK
         try:

@@ -73,6 +73,16 @@ async def _checksums(bench: Bench) -> str:
     return "bodies of 0 bytes to 3 MiB come back with their SHA-256"
 
 
+async def _damaged_bodies(bench: Bench) -> str:
+    """Whether the store looks at checksums of what it gets: a segment leaves its broker's disk once the store has it."""
+    await bench.objects.put(bench.key("o"), b"sound")
+    _expect(
+        await bench.tested.refuses_damage(bench.key("damaged")),
+        "a body that does not match its checksum is stored",
+    )
+    return "a body that does not match its checksum is refused"
+
+
 async def _missing_objects(bench: Bench) -> str:
     """What is not there is said not to be there: with a 403 nobody could tell it from a lack of rights."""
     key = bench.key("nothing")
@@ -165,7 +175,7 @@ async def _deletion(bench: Bench) -> str:
 
 async def _clock(bench: Bench) -> str:
     before_ms = bench.clock.now_ms()
-    store_ms = await bench.store_clock.store_time_ms()
+    store_ms = await bench.tested.store_time_ms()
     after_ms = bench.clock.now_ms()
     _expect(store_ms is not None, "the store does not tell its time")
     skew_ms = (store_ms or 0) - (before_ms + after_ms) // 2
@@ -182,6 +192,11 @@ STORE_CHECKS: Final = (
     Check(name="consistency", run=_consistency),
     Check(name="ranged-reads", run=_ranged_reads),
     Check(name="checksums", run=_checksums),
+    Check(
+        name="damaged-bodies",
+        run=_damaged_bodies,
+        without="damage on the way to the store is found when a segment is verified or read, not when it is copied",
+    ),
     Check(name="missing-objects", run=_missing_objects),
     Check(name="multipart", run=_multipart),
     Check(name="multipart-abort", run=_multipart_abort),

@@ -1,0 +1,108 @@
+"""What is damaged on its way to the store is never taken for copied, whatever checksums the store knows."""
+
+from collections.abc import AsyncIterator
+
+import builders
+import pytest
+from aquifer_core.clock import SystemClock
+from aquifer_core.errors import RemoteStorageUnavailableError
+from aquifer_storage.adapters.s3 import S3ObjectStore
+from aquifer_storage.adapters.s3_client import S3Options
+from aquifer_storage.domain.options import MIB, StorageOptions
+from aquifer_storage.domain.remote_storage import RemoteStorage
+from aquifer_storage.domain.store_check import Outcome, StoreCheck
+from aquifer_storage.domain.store_checks import STORE_CHECKS
+from contract.remote_storage_manager import copied, joined
+from fixtures.faulty_s3 import Fault, FaultyS3
+from fixtures.object_store import S3Endpoint
+
+OPTIONS = StorageOptions(
+    part_size_bytes=5 * MIB, single_put_max_bytes=0, upload_budget_bytes=20 * MIB
+)
+LOG = builders.renumbered_log(11 * MIB, builders.record_batch(0, 16, 8_000), 0)
+DAMAGED = Fault(sent_wrong_at=5)
+SILENT = Fault(without_checksums=True)
+
+
+@pytest.fixture(params=[True, False], ids=["signed", "unsigned"])
+async def store(
+    request: pytest.FixtureRequest, s3_server: S3Endpoint, bucket: str, faulty_s3: FaultyS3
+) -> AsyncIterator[S3ObjectStore]:
+    store = S3ObjectStore(
+        S3Options(
+            endpoint=faulty_s3.address,
+            bucket=bucket,
+            access_key=s3_server.access_key,
+            secret_key=s3_server.secret_key,
+            retry_timeout_s=2,
+            sign_payloads=request.param,
+        )
+    )
+    yield store
+    await store.close()
+
+
+@pytest.fixture(params=["crc32c", "md5"])
+def knowing(request: pytest.FixtureRequest, faulty_s3: FaultyS3) -> str:
+    """A store that confirms checksums, and one that keeps silent about those it does not know."""
+    if request.param == "md5":
+        faulty_s3.fail("put_object", "upload_part", fault=SILENT, times=1)
+    return str(request.param)
+
+
+@pytest.mark.parametrize("operation", ["upload_part", "put_object"])
+async def test_a_copy_that_is_damaged_on_its_way_is_sent_again(
+    store: S3ObjectStore, faulty_s3: FaultyS3, knowing: str, operation: str
+) -> None:
+    await store.put("first", b"tells what the store knows")
+    faulty_s3.fail(operation, fault=DAMAGED, times=3)
+    storage = RemoteStorage(store, options=OPTIONS, writer_version="1")
+    segment = builders.segment(LOG, start_offset=0)
+    metadata = await copied(storage, segment)
+    assert await joined(storage.fetch_log_segment(metadata, 0)) == LOG
+    findings = [each.findings async for each in storage.verify_segment(metadata)]
+    assert not any(findings)
+
+
+async def test_an_object_that_is_always_damaged_is_not_written(
+    store: S3ObjectStore, faulty_s3: FaultyS3, knowing: str
+) -> None:
+    await store.put("first", b"tells what the store knows")
+    faulty_s3.fail("put_object", fault=DAMAGED)
+    with pytest.raises(RemoteStorageUnavailableError, match="did not match"):
+        await store.put("damaged", b"0123456789")
+    with pytest.raises(RemoteStorageUnavailableError, match="did not match"):
+        await store.create("damaged", b"0123456789")
+    faulty_s3.heal()
+    assert await store.size_bytes("damaged") is None
+
+
+@pytest.mark.parametrize("operation", ["put_object", "upload_part", "create_upload"])
+async def test_a_store_that_refuses_checksums_it_does_not_know_gets_others(
+    store: S3ObjectStore, faulty_s3: FaultyS3, operation: str
+) -> None:
+    faulty_s3.fail(operation, fault=Fault(status=501, code="NotImplemented"), times=1)
+    data = [bytes([number]) * (5 * MIB) for number in (1, 2)]
+    await store.put("small", data[0])
+    upload = await store.start_upload("large", 5 * MIB)
+    for number, part in enumerate(data, start=1):
+        await upload.put_part(number, part)
+    assert await upload.complete()
+    assert await store.get("small") == data[0]
+    assert await store.get("large") == b"".join(data)
+    faulty_s3.fail("put_object", fault=DAMAGED)
+    with pytest.raises(RemoteStorageUnavailableError, match="did not match"):
+        await store.put("damaged", b"0123456789")
+
+
+async def test_a_store_that_looks_at_no_checksum_is_told_by_the_check(
+    store: S3ObjectStore, faulty_s3: FaultyS3
+) -> None:
+    def takes_everything(operation: str) -> None:
+        faulty_s3.fail("put_object", fault=Fault(status=200), key_part="damaged-bodies/damaged")
+
+    faulty_s3.on_request = takes_everything
+    check = StoreCheck(store, store, STORE_CHECKS, clock=SystemClock())
+    (result,) = [each async for each in check.run() if each.name == "damaged-bodies"]
+    assert result.outcome is Outcome.DEGRADED
+    assert "a body that does not match its checksum is stored" in result.message
