@@ -4,7 +4,9 @@ import pytest
 from aquifer_broker.config.broker_config import BrokerConfig
 from aquifer_broker.config.broker_keys import BROKER_DEFINITIONS
 from aquifer_broker.config.plugins import check_plugins
+from aquifer_broker.config.suite_tls import client_tls, role_tls
 from aquifer_broker.config.topic_config import TOPIC_DEFINITIONS
+from aquifer_client import RemoteRoleConfig
 from aquifer_core.errors import InvalidConfigurationError
 
 MINIMAL = {"node.id": "1", "aquifer.metadata.endpoints": "127.0.0.1:9402"}
@@ -165,3 +167,32 @@ def test_every_key_is_documented_and_named_once() -> None:
     assert len(names) == len(set(names))
     assert all(each.doc.endswith(".") for each in BROKER_DEFINITIONS)
     assert all(each.doc.endswith(".") for each in TOPIC_DEFINITIONS.values())
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ("aquifer.tls.certificate.file", "aquifer.tls.key.file"),
+        ("aquifer.tls.key.file", "aquifer.tls.certificate.file"),
+        ("aquifer.tls.server.name", "aquifer.tls.ca.file"),
+    ],
+)
+def test_half_a_tls_configuration_is_refused(given: str, missing: str) -> None:
+    message = refusal({**MINIMAL, given: "x.pem"})
+    assert given in message
+    assert f"give {missing} as well" in message
+
+
+def test_the_grpc_roles_speak_tls_as_the_broker_does() -> None:
+    values = BrokerConfig.parse(
+        {
+            **MINIMAL,
+            "aquifer.tls.ca.file": "ca.pem",
+            "aquifer.tls.certificate.file": "own.pem",
+            "aquifer.tls.key.file": "own.key",
+            "aquifer.tls.server.name": "metadata.internal",
+        }
+    ).values
+    role = RemoteRoleConfig.parse({"endpoints": "metadata:7200", **role_tls(values)})
+    assert role.tls is not None
+    assert role.tls == client_tls(values)

@@ -10,6 +10,7 @@ from aquifer_core.clock import SystemClock
 from aquifer_core.errors import InvalidConfigurationError
 from aquifer_core.ids import KafkaUuid
 from aquifer_rpc.channel import connect
+from aquifer_rpc.settings import GrpcClientSettings
 from aquifer_rpc.supervised import SupervisedLoop
 
 from aquifer_broker.cluster.hosted_partitions import HostedPartitions
@@ -20,6 +21,7 @@ from aquifer_broker.cluster.view import BrokerInfo, ClusterChange, ClusterView, 
 from aquifer_broker.config.broker_config import BrokerConfig
 from aquifer_broker.config.listeners import Listener
 from aquifer_broker.config.plugins import Plugins, check_plugins
+from aquifer_broker.config.suite_tls import client_tls
 from aquifer_broker.coordination.group_coordinator import GroupCoordinator
 from aquifer_broker.coordination.group_values import GroupSettings
 from aquifer_broker.coordination.offset_cleanup import OffsetCleanup
@@ -130,7 +132,10 @@ class BrokerNode:
     async def _connect(self, starting: AsyncExitStack) -> ClusterMetadata:
         if self._metadata is not None:
             return self._metadata
-        channel = await starting.enter_async_context(connect(self.config.metadata_endpoints))
+        settings = GrpcClientSettings(tls=client_tls(self.config.values))
+        channel = await starting.enter_async_context(
+            connect(self.config.metadata_endpoints, settings=settings)
+        )
         return GrpcClusterMetadata(channel, deadline_s=self.config.request_timeout_ms / 1000)
 
     def _log_manager(self) -> LogManager:

@@ -12,6 +12,7 @@ from aquifer_broker.config.broker_keys import BROKER_DEFINITIONS, DEFINITIONS_BY
 from aquifer_broker.config.definitions import parse_all, refusal
 from aquifer_broker.config.listeners import Listener, parse_listeners, parse_protocol_map
 from aquifer_broker.config.remote_keys import METADATA_PREFIX, STORAGE_PREFIX
+from aquifer_broker.config.suite_tls import check_tls
 from aquifer_broker.log.log_config import LogConfig, parse_server_defaults
 
 __all__ = ["BrokerConfig"]
@@ -78,6 +79,7 @@ class BrokerConfig:
             )
         _check_groups(values)
         _check_remote(values)
+        check_tls(values)
         listeners = parse_listeners("listeners", values["listeners"])
         return cls(
             node_id=values["node.id"],

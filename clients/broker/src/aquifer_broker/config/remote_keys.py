@@ -14,6 +14,7 @@ from aquifer_broker.config.definitions import (
 
 __all__ = [
     "GRPC_METADATA_MANAGER",
+    "GRPC_STORAGE_MANAGER",
     "METADATA_PREFIX",
     "REMOTE_DEFINITIONS",
     "STORAGE_PREFIX",
@@ -22,6 +23,8 @@ __all__ = [
 STORAGE_PREFIX: Final = "remote.log.storage."
 METADATA_PREFIX: Final = "remote.log.metadata."
 
+GRPC_STORAGE_MANAGER: Final = "aquifer_client.GrpcRemoteStorageManager"
+"""The RemoteStorageManager that shipped configurations name (SR-2)."""
 GRPC_METADATA_MANAGER: Final = "aquifer_client.GrpcRemoteLogMetadataManager"
 """The RemoteLogMetadataManager that shipped configurations name (SR-3)."""
 

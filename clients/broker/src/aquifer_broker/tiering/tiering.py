@@ -11,7 +11,7 @@ from aquifer_core.ids import KafkaUuid, TopicIdPartition
 from aquifer_core.ports import RemoteLogMetadataManager, RemoteStorageManager
 from aquifer_rpc.channel import connect
 from aquifer_rpc.server import GrpcServer
-from aquifer_rpc.settings import GrpcServerSettings
+from aquifer_rpc.settings import GrpcClientSettings, GrpcServerSettings
 
 from aquifer_broker.cluster.hosted_partitions import (
     HostedPartition,
@@ -21,9 +21,11 @@ from aquifer_broker.cluster.hosted_partitions import (
 from aquifer_broker.config.broker_config import BrokerConfig
 from aquifer_broker.config.remote_keys import (
     GRPC_METADATA_MANAGER,
+    GRPC_STORAGE_MANAGER,
     METADATA_PREFIX,
     STORAGE_PREFIX,
 )
+from aquifer_broker.config.suite_tls import client_tls, role_tls, server_tls
 from aquifer_broker.log.log_manager import LogManager
 from aquifer_broker.tiering.announcer import Announcer
 from aquifer_broker.tiering.broker_log_service import BrokerLogs
@@ -129,13 +131,14 @@ class TieringComponents:
         config = self._config
         storage = self._storage_class()
         starting.push_async_callback(storage.close)
-        await storage.configure(
-            plugin_properties(config.storage_manager_configs(self._cluster_id), STORAGE_PREFIX)
-        )
+        await storage.configure(self._storage_properties())
         metadata = self._metadata_class()
         starting.push_async_callback(metadata.close)
         await metadata.configure(self._metadata_properties())
-        channel = await starting.enter_async_context(connect(config.manager_endpoints))
+        settings = GrpcClientSettings(tls=client_tls(config.values))
+        channel = await starting.enter_async_context(
+            connect(config.manager_endpoints, settings=settings)
+        )
         manager = ManagerClient(channel, broker_id=config.node_id, incarnation=KafkaUuid.random())
         silence = ReadSilence(_STALLED_AFTER_S)
         reads = RemoteReads(
@@ -163,6 +166,14 @@ class TieringComponents:
             LostLogs(self._partitions, metadata, storage, completed=announcer.changed)
         )
 
+    def _storage_properties(self) -> dict[str, str]:
+        properties = plugin_properties(
+            self._config.storage_manager_configs(self._cluster_id), STORAGE_PREFIX
+        )
+        if self._config.values["remote.log.storage.manager.class.name"] == GRPC_STORAGE_MANAGER:
+            return self._with_tls(properties)
+        return properties
+
     def _metadata_properties(self) -> dict[str, str]:
         properties = plugin_properties(
             self._config.metadata_manager_configs(self._cluster_id), METADATA_PREFIX
@@ -170,7 +181,14 @@ class TieringComponents:
         if self._config.values["remote.log.metadata.manager.class.name"] == GRPC_METADATA_MANAGER:
             # One service keeps the facts of the cluster and of remote segments.
             properties.setdefault("endpoints", ",".join(self._config.metadata_endpoints))
+            return self._with_tls(properties)
         return properties
+
+    def _with_tls(self, properties: dict[str, str]) -> dict[str, str]:
+        """TLS as to all services, unless the role has its own."""
+        if any(key.startswith("tls.") for key in properties):
+            return properties
+        return properties | role_tls(self._config.values)
 
     def _fetch_path(self, manager: ManagerClient, storage: RemoteStorageManager) -> FetchPath:
         if self._config.values["aquifer.remote.fetch.path"] == "direct":
@@ -178,9 +196,9 @@ class TieringComponents:
         return ManagerFetchPath(manager)
 
     def _broker_log_server(self, logs: BrokerLogs) -> GrpcServer:
-        server = GrpcServer(
-            GrpcServerSettings(listen=self._config.values[_LISTENER_KEY]), name="broker log"
-        )
+        values = self._config.values
+        settings = GrpcServerSettings(listen=values[_LISTENER_KEY], tls=server_tls(values))
+        server = GrpcServer(settings, name="broker log")
         server.add(add_BrokerLogServiceServicer_to_server, BrokerLogServicer(logs))
         return server
 
