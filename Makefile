@@ -61,7 +61,7 @@ check: lint types imports protos-check docs-check ## All checks
 
 ##@ Test
 test: setup ## Every test, against real PostgreSQL, a real S3 server and real Kafka clients
-	$(RUN) $(BIN)/pytest -n $(JOBS) --dist loadgroup $(ARGS)
+	$(RUN) $(BIN)/pytest -n $(JOBS) --dist loadgroup --reruns 1 -rfER $(ARGS)
 test-unit: setup ## Tests without servers
 	$(RUN) $(BIN)/pytest tests/unit tests/property $(ARGS)
 test-e2e: setup ## The suite as processes, with Kafka clients
