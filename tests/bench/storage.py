@@ -110,6 +110,8 @@ async def measure() -> Mapping[str, float]:
         file.write_bytes(log)
         async with _running(folder) as (service, target):
             figures = await _rounds(service, target, log, file)
+        async with _running(folder, AQUIFER_STORAGE_S3__SIGN_PAYLOADS="false") as (service, target):
+            figures |= await _unsigned_rounds(service, target, log, file)
         file.write_bytes(text := _text_log(SEGMENT_BYTES))
         ring = new_key_ring(folder)
         sealed = {
@@ -158,6 +160,22 @@ async def _rounds(service: _Service, target: S3Target, log: bytes, file: Path) -
         "fetch_cpu_s_per_gib": rounds.cpu_s_per_gib("cold"),
         "fetch_cached_cpu_s_per_gib": rounds.cpu_s_per_gib("cached"),
         "get_requests_per_gib": gets / moved_gib,
+    }
+
+
+async def _unsigned_rounds(
+    service: _Service, target: S3Target, log: bytes, file: Path
+) -> dict[str, float]:
+    """Copies whose signatures leave the payload to its checksum, as over TLS; the raw upload signs it."""
+    rounds = _Rounds()
+    for _ in range(ROUNDS):
+        with rounds.timed("raw_put", service):
+            await asyncio.to_thread(raw_store.put_mb_s, target, [file])
+        with rounds.timed("copy", service):
+            await _copied(service, log)
+    return {
+        "copy_unsigned_over_raw_put": rounds.speed_over("copy", "raw_put"),
+        "copy_unsigned_cpu_s_per_gib": rounds.cpu_s_per_gib("copy"),
     }
 
 
