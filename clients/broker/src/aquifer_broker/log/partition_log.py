@@ -1,17 +1,14 @@
-"""One partition's log: append, read, offsets, truncation and what tiering needs of it."""
+"""One partition's log: what changes it, and how its parts work together."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterable
 from pathlib import Path
 
 import structlog
 from aquifer_core.errors import OffsetOutOfRangeError
 from aquifer_core.formats.checksum import Buffer
-from aquifer_core.formats.transaction_index import AbortedTransaction
 from aquifer_core.ids import TopicIdPartition
 from aquifer_core.leader_epoch import LeaderEpochEntry
-from aquifer_core.segment import LogSegmentData
 
 from aquifer_broker.log.disk_work import on_disk
 from aquifer_broker.log.epoch_rebuild import add_older_entries
@@ -20,36 +17,25 @@ from aquifer_broker.log.log_config import LogConfig
 from aquifer_broker.log.log_copy import LogCopy
 from aquifer_broker.log.log_dir import LogDir
 from aquifer_broker.log.log_flush import flush_log, save_leader_epochs
+from aquifer_broker.log.log_installation import install_copy
 from aquifer_broker.log.log_loader import LogCheckpoints, load_log
-from aquifer_broker.log.log_reader import local_aborted_transactions, read_log
 from aquifer_broker.log.log_resources import LogResources
 from aquifer_broker.log.log_roll import roll_log
 from aquifer_broker.log.log_state import LogState
 from aquifer_broker.log.log_truncation import restart_log, truncate_log
-from aquifer_broker.log.log_values import (
-    AppendInfo,
-    AppendOrigin,
-    FetchIsolation,
-    LogRead,
-    RolledSegment,
-    TimestampAndOffset,
-)
-from aquifer_broker.log.log_view import LogView
-from aquifer_broker.log.log_waiters import LogWaiters
-from aquifer_broker.log.move_notes import MOVING_TO_NAME, leave_note, remove_note
+from aquifer_broker.log.log_values import AppendInfo, AppendOrigin
 from aquifer_broker.log.producer_snapshots import write_snapshot
+from aquifer_broker.log.readable_log import ReadableLog
 from aquifer_broker.log.remote_check import remove_check
 from aquifer_broker.log.retention_pass import run_retention_pass
-from aquifer_broker.log.segment_export import describe_rolled_segments, export_segment
 from aquifer_broker.log.storage_guard import LogGuard
-from aquifer_broker.log.timestamp_lookup import find_by_timestamp, find_max_timestamp
 
 __all__ = ["PartitionLog"]
 
 logger = structlog.get_logger(__name__)
 
 
-class PartitionLog(LogView):
+class PartitionLog(ReadableLog):
     """The local log of one partition. Made by `LogManager`; lives in the event loop's thread.
 
     An append is one vectored write to the page cache in the event loop; whatever may wait for the disk runs in a thread.
@@ -58,10 +44,8 @@ class PartitionLog(LogView):
 
     def __init__(self, state: LogState, resources: LogResources) -> None:
         """Takes over a loaded log; use `open`."""
-        super().__init__(state)
+        super().__init__(state, resources)
         self._resources = resources
-        self._guard = LogGuard(resources.guard, str(state.topic_id_partition))
-        self._waiters = LogWaiters()
         self._replicated = True
         self._flushed_ms = resources.clock.now_ms()
         # Held while the log is truncated or flushed by force; an append waits for it, but never takes it.
@@ -117,39 +101,6 @@ class PartitionLog(LogView):
         if state.log_end_offset - state.recovery_point >= state.config.flush_messages:
             await self.flush()
         return info
-
-    async def read(
-        self,
-        fetch_offset: int,
-        max_bytes: int,
-        *,
-        min_one_batch: bool = True,
-        isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
-    ) -> LogRead:
-        """File bytes from the batch holding `fetch_offset`, of one segment, never past the bound of the isolation.
-
-        Raises:
-            OffsetOutOfRangeError: outside [local_log_start_offset, log_end_offset]; the offset is remote when
-                log_start_offset <= fetch_offset < local_log_start_offset.
-        """
-        with self._guard:
-            return await read_log(
-                self._state,
-                fetch_offset,
-                max_bytes,
-                min_one_batch=min_one_batch,
-                isolation=isolation,
-            )
-
-    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Calls back in the loop after every move of end offset, high watermark or last stable offset; returns the undo."""
-        return self._waiters.subscribe(callback)
-
-    async def wait_for_data(
-        self, offset: int, isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK
-    ) -> None:
-        """Returns once a record at `offset` is readable. Use with `asyncio.timeout`."""
-        await self._waiters.wait_until(lambda: self._state.upper_bound(isolation) > offset)
 
     def set_replicated(self, replicated: bool) -> None:
         """Says whether the high watermark is moved by replication, or is the end offset."""
@@ -263,45 +214,9 @@ class PartitionLog(LogView):
         with self._guard:
             await save_leader_epochs(self._state)
 
-    async def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
-        """First record of the LOCAL log at or after a time; None: none."""
-        with self._guard:
-            return await find_by_timestamp(self._state, timestamp_ms)
-
-    async def max_timestamp(self) -> TimestampAndOffset | None:
-        """The record with the largest timestamp of the local log; None: there is none."""
-        with self._guard:
-            return await find_max_timestamp(self._state)
-
     def remove_expired_producers(self, expiration_ms: int) -> int:
         """Forgets producers that were silent for longer; returns how many."""
         return self._state.producers.remove_expired(self._resources.clock.now_ms(), expiration_ms)
-
-    def rolled_segments(
-        self, from_offset: int = 0, limit: int | None = None
-    ) -> Sequence[RolledSegment]:
-        """From the segment holding `from_offset` on, without the active one; at most `limit`."""
-        with self._guard:
-            return describe_rolled_segments(self._state, from_offset, limit)
-
-    def aborted_transactions(
-        self, fetch_offset: int, upper_bound: int
-    ) -> Sequence[AbortedTransaction]:
-        """Aborted transactions that local segments know of, for a read of [fetch_offset, upper_bound) of older segments (K-3.8).
-
-        Raises:
-            CorruptIndexError: A transaction index is damaged.
-        """
-        with self._guard:
-            return local_aborted_transactions(self._state, fetch_offset, upper_bound)
-
-    def segment_data(self, base_offset: int) -> AbstractAsyncContextManager[LogSegmentData]:
-        """`async with` the parts of a rolled segment; its files stay readable inside.
-
-        Raises:
-            RemoteResourceNotFoundError: no such rolled segment.
-        """
-        return export_segment(self._state, base_offset, self._guard)
 
     async def roll_active(self) -> int:
         """Closes the active segment unless it is empty; returns the active segment's base offset."""
@@ -382,39 +297,15 @@ class PartitionLog(LogView):
             old = self._state
             async with old.flushing:
                 await copy.finish()
-                state = await self._install(final, home, copy, resources)
+                state = await install_copy(
+                    self, copy, guard=self._guard, final=final, home=home, resources=resources
+                )
             state.highest_offset_in_remote_storage = old.highest_offset_in_remote_storage
             state.epochs_completed = old.epochs_completed
             self._state, self._resources = state, resources
             self._guard = LogGuard(resources.guard, str(state.topic_id_partition))
             for segment in old.segments:
                 segment.release()
-
-    async def _install(
-        self, final: Path, home: LogDir, copy: LogCopy, resources: LogResources
-    ) -> LogState:
-        """Gives a finished copy its name and loads it; a failure leaves nothing behind."""
-        old = self._state
-        checkpoints = LogCheckpoints(
-            clean_shutdown=True,
-            recovery_point=old.log_end_offset,
-            log_start_offset=old.log_start_offset,
-            high_watermark=old.high_watermark,
-        )
-        tip, now_ms = old.topic_id_partition, resources.clock.now_ms()
-        with self._guard:
-            await on_disk(leave_note, old.directory, MOVING_TO_NAME, home.id)
-        try:
-            await on_disk(home.install_future, copy.target, final, home.update_checkpoints([self]))
-            return await on_disk(load_log, final, tip, old.config, checkpoints, now_ms)
-        except BaseException:
-            home.forget((tip.topic, tip.partition))
-            # While the copy still has its own name, what has the final one is not of this move.
-            if not copy.target.exists():
-                await on_disk(home.drop_future, final)
-            with self._guard:
-                await on_disk(remove_note, old.directory, MOVING_TO_NAME)
-            raise
 
     async def retire(self) -> None:
         """Ends the log because its directory goes away: waits for work on its files, then refuses everything. Saves nothing."""
