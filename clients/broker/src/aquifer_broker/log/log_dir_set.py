@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -10,12 +9,13 @@ import structlog
 from aquifer_core.errors import InvalidConfigurationError
 from aquifer_core.ids import KafkaUuid, TopicIdPartition
 
-from aquifer_broker.log.found_logs import FoundLog, copies_of_one_move
-from aquifer_broker.log.log_dir import STRAY_SUFFIX, LogDir, read_topic_id
+from aquifer_broker.log.found_logs import FoundLog
+from aquifer_broker.log.log_dir import LogDir, read_topic_id
 from aquifer_broker.log.log_dir_admission import admit_log_dirs
 from aquifer_broker.log.log_errors import LogStorageError
 from aquifer_broker.log.log_view import LogView
-from aquifer_broker.log.move_notes import MOVING_TO_NAME, has_note, remove_note
+from aquifer_broker.log.move_notes import MOVING_TO_NAME, has_note
+from aquifer_broker.log.rival_logs import RivalLogs
 
 __all__ = ["LogDirSet"]
 
@@ -59,7 +59,7 @@ class LogDirSet:
         self._given_up: frozenset[KafkaUuid] = frozenset()
         self._homes: dict[_Key, LogDir] = {}
         self._topic_ids: dict[_Key, KafkaUuid | None] = {}
-        self._rivals: dict[_Key, list[FoundLog]] = {}
+        self._rivals = RivalLogs(self._may_be_behind)
         self._refused: dict[_Key, str] = {}
         self._moving: set[_Key] = set()
         self.leftovers: list[Path] = []
@@ -113,7 +113,7 @@ class LogDirSet:
 
     def unsettled(self) -> Collection[_Key]:
         """Partitions of which it is not clear yet which directory is the log."""
-        return self._rivals.keys()
+        return self._rivals.partitions
 
     def has(self, key: _Key) -> bool:
         """Whether a partition has one directory."""
@@ -145,30 +145,16 @@ class LogDirSet:
             LogStorageError: More than one is of this topic; which is the log is for people to say.
         """
         key = (topic_id_partition.topic, topic_id_partition.partition)
-        rivals = self._rivals.get(key, [])
-        ours = [each for each in rivals if each.topic_id in (None, topic_id_partition.topic_id)]
-        if len(ours) == 1 and self._may_be_behind(ours[0]):
-            self._refuse(
-                key,
-                f"{topic_id_partition} may have gone on in a log dir that cannot be used, directory id {ours[0].moving_to}: "
-                f"it was being moved there from {ours[0].path}",
-            )
-        if len(ours) > 1:
-            self._refuse(
-                key,
-                f"{topic_id_partition} is in several log dirs, {' and '.join(str(each.path) for each in ours)}: which of them "
-                "has the records cannot be told; take the others out of their log dirs and start the broker again",
-            )
-        self.disown(key, keep=ours[0] if ours else None)
+        try:
+            found = self._rivals.settle(topic_id_partition)
+        except LogStorageError as error:
+            self._refuse(key, error.message)
+        if found is not None:
+            self._homes[key], self._topic_ids[key] = found.home, found.topic_id
 
-    def disown(self, key: _Key, keep: FoundLog | None = None) -> None:
+    def disown(self, key: _Key) -> None:
         """Puts directories of a partition that several dirs have aside, under names ending in `-stray`. Idempotent. Blocks."""
-        for each in self._rivals.pop(key, []):
-            if each is keep:
-                self._homes[key], self._topic_ids[key] = each.home, each.topic_id
-                continue
-            logger.warning("duplicate_log_put_aside", path=str(each.path))
-            _put_aside(key, each)
+        self._rivals.disown(key)
 
     def choose(
         self, topic_id_partition: TopicIdPartition, wanted: Path | None, *, is_new: bool = False
@@ -268,9 +254,8 @@ class LogDirSet:
     def _finish(self, log_dir: LogDir, logs: Collection[LogView], failed: Collection[Path]) -> None:
         here = [log for log in logs if log.directory.parent == log_dir.path]
         opened = {(log.topic_id_partition.topic, log.topic_id_partition.partition) for log in here}
-        found = [(key, home) for key, home in self._homes.items()]
-        found += [(key, each.home) for key, rivals in self._rivals.items() for each in rivals]
-        unopened = {key for key, home in found if home is log_dir} - opened
+        found = {key for key, home in self._homes.items() if home is log_dir}
+        unopened = found.union(self._rivals.in_dir(log_dir)) - opened
         with log_dir.guard:
             log_dir.write_files(log_dir.update_checkpoints(here))
             # A log that was never opened is as clean or unclean as it was found.
@@ -302,25 +287,11 @@ class LogDirSet:
             self._homes[key] = places[0][0]
             return
         del self._topic_ids[key]
-        rivals = self._rivals[key] = [FoundLog.read(home, path) for home, path in places]
-        while (copies := copies_of_one_move(rivals)) is not None:
-            kept, other = copies
-            logger.warning("moved_log_put_aside", path=str(other.path), kept=str(kept.path))
-            _put_aside(key, other)
-            rivals.remove(other)
-        if len(rivals) == 1 and not self._may_be_behind(rivals[0]):
-            with suppress(LogStorageError), rivals[0].home.guard:
-                remove_note(rivals[0].path, MOVING_TO_NAME)
-            self.disown(key, keep=rivals[0])
+        found = self._rivals.sort_out(key, [FoundLog.read(home, path) for home, path in places])
+        if found is not None:
+            self._homes[key], self._topic_ids[key] = found.home, found.topic_id
 
     def _may_be_behind(self, found: FoundLog) -> bool:
         """Whether the log may have gone on in a dir that cannot be looked into."""
         there = {each.id for each in self.online} | self._given_up
         return bool(self._missing) and found.moving_to not in there | {None}
-
-
-def _put_aside(key: _Key, found: FoundLog) -> None:
-    found.home.forget(key)
-    # If the dir has failed meanwhile, the directory is found again at the next start.
-    with suppress(LogStorageError), found.home.guard:
-        found.home.put_aside(found.path, STRAY_SUFFIX)
