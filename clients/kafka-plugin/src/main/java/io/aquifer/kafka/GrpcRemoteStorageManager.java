@@ -94,6 +94,7 @@ public final class GrpcRemoteStorageManager implements RemoteStorageManager {
     public InputStream fetchIndex(RemoteLogSegmentMetadata metadata, IndexType indexType) throws RemoteStorageException {
         Parts ready = ready();
         try (Operation operation = begin(ready, "fetchIndex", metadata)) {
+            operation.reading(indexType.name());
             try {
                 return new ByteArrayInputStream(ready.client().fetchIndex(operation, metadata, indexType));
             } catch (Exception error) {

@@ -46,6 +46,11 @@ public final class Operation implements AutoCloseable {
         span.setAttribute("aquifer.endpoint", endpoint);
     }
 
+    /** Notes which index is read. */
+    public void reading(String index) {
+        span.setAttribute("aquifer.index", index);
+    }
+
     /** Notes that it goes on with what an earlier one has opened: no call begins. */
     public void continuing() {
         span.setAttribute("aquifer.continued", true);
