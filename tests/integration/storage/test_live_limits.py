@@ -34,7 +34,7 @@ async def test_a_copy_that_is_held_back_goes_on_when_its_limit_is_lifted(tmp_pat
         done, _ = await asyncio.wait([copying], timeout=0.5)
         assert not done
         path.write_text('{"verify": {"concurrency": 1}}')
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             metadata = await copying
             assert await joined(storage.fetch_log_segment(metadata, 0)) == segment.log
             await copied(storage, other)

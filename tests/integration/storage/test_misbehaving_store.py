@@ -25,7 +25,7 @@ OPTIONS = StorageOptions(
     single_put_max_bytes=0,
     upload_budget_bytes=20 * MIB,
     read_ahead_bytes=0,
-    read_timeout_s=10,
+    read_timeout_s=30,
 )
 LOG = builders.renumbered_log(6 * MIB, builders.record_batch(100, 16, 8_000), 100)
 
@@ -49,9 +49,9 @@ async def store(
             bucket=bucket,
             access_key=s3_server.access_key,
             secret_key=s3_server.secret_key,
-            connect_timeout_s=1,
-            read_timeout_s=0.7,
-            retry_timeout_s=2,
+            connect_timeout_s=5,
+            read_timeout_s=2,
+            retry_timeout_s=6,
         )
     )
     yield store

@@ -79,15 +79,15 @@ def scripted(statuses: list[int]) -> Iterator[ScriptedStore]:
             thread.join()
 
 
-def options(endpoint: str, *, bucket: str = "bucket", retry_timeout_s: float = 5) -> S3Options:
+def options(endpoint: str, *, bucket: str = "bucket", retry_timeout_s: float = 30) -> S3Options:
     """Options with short times."""
     return S3Options(
         endpoint=endpoint,
         bucket=bucket,
         access_key="a",
         secret_key="s",
-        connect_timeout_s=1,
-        read_timeout_s=0.5,
+        connect_timeout_s=10,
+        read_timeout_s=10,
         retry_timeout_s=retry_timeout_s,
     )
 
@@ -104,7 +104,7 @@ async def test_a_busy_store_is_asked_again(status: int) -> None:
 
 async def test_a_store_that_stays_busy_is_reported_as_unavailable() -> None:
     with scripted([503]) as server:
-        store = S3ObjectStore(options(f"127.0.0.1:{server.server_port}", retry_timeout_s=0.3))
+        store = S3ObjectStore(options(f"127.0.0.1:{server.server_port}", retry_timeout_s=2))
         with pytest.raises(RemoteStorageUnavailableError, match="SlowDown") as raised:
             await store.put("key", b"data")
         assert raised.value.retry_after_ms
@@ -139,20 +139,30 @@ async def proxy(s3_server: S3Endpoint) -> AsyncIterator[TcpProxy]:
 async def store(
     s3_server: S3Endpoint, bucket: str, proxy: TcpProxy
 ) -> AsyncIterator[S3ObjectStore]:
-    """The real store behind the proxy, with short times."""
-    store = S3ObjectStore(
-        S3Options(
-            endpoint=proxy.address,
-            bucket=bucket,
-            access_key=s3_server.access_key,
-            secret_key=s3_server.secret_key,
-            connect_timeout_s=1,
-            read_timeout_s=1,
-            retry_timeout_s=2,
-        )
-    )
+    """The real store behind the proxy."""
+    store = S3ObjectStore(behind(proxy, s3_server, bucket, retry_timeout_s=60))
     yield store
     await store.close()
+
+
+@pytest.fixture
+async def hasty(
+    s3_server: S3Endpoint, bucket: str, proxy: TcpProxy
+) -> AsyncIterator[S3ObjectStore]:
+    """The same with short times."""
+    store = S3ObjectStore(behind(proxy, s3_server, bucket, read_timeout_s=2, retry_timeout_s=4))
+    yield store
+    await store.close()
+
+
+def behind(proxy: TcpProxy, server: S3Endpoint, bucket: str, **times_s: float) -> S3Options:
+    return S3Options(
+        endpoint=proxy.address,
+        bucket=bucket,
+        access_key=server.access_key,
+        secret_key=server.secret_key,
+        **times_s,
+    )
 
 
 def bucket_content(s3_server: S3Endpoint, bucket: str) -> list[str]:
@@ -171,14 +181,14 @@ def bucket_content(s3_server: S3Endpoint, bucket: str) -> list[str]:
 
 
 async def test_a_store_that_hangs_is_given_up_in_time(
-    store: S3ObjectStore, proxy: TcpProxy
+    store: S3ObjectStore, hasty: S3ObjectStore, proxy: TcpProxy
 ) -> None:
     """T01: every call has a deadline."""
     await store.put("key", b"data")
     proxy.pause()
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(60):
         with pytest.raises(RemoteStorageUnavailableError):
-            await store.get("key")
+            await hasty.get("key")
     proxy.resume()
     assert await store.get("key") == b"data"
 
@@ -239,13 +249,13 @@ async def test_a_copy_that_fails_leaves_nothing_in_the_bucket(
 
 
 async def test_what_a_copy_left_while_the_store_was_away_goes_with_the_deletion(
-    store: S3ObjectStore, proxy: TcpProxy, s3_server: S3Endpoint, bucket: str
+    hasty: S3ObjectStore, proxy: TcpProxy, s3_server: S3Endpoint, bucket: str
 ) -> None:
-    storage = RemoteStorage(store, options=OPTIONS, writer_version="1")
+    storage = RemoteStorage(hasty, options=OPTIONS, writer_version="1")
     log = builders.renumbered_log(24 * MIB, builders.record_batch(100, 16, 8_000), 100)
     segment = builders.segment(log)
     copy = asyncio.create_task(copied(storage, segment))
-    await eventually(lambda: store.totals.requests["upload_part"] >= 2)
+    await eventually(lambda: hasty.totals.requests["upload_part"] >= 2)
     await proxy.refuse()
     with pytest.raises(RemoteStorageUnavailableError):
         await copy

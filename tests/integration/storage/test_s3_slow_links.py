@@ -60,7 +60,7 @@ async def test_a_part_that_stalls_is_given_up_in_bounded_time(
     """T01: every call has a deadline."""
     upload = await store.start_upload("key", len(PART))
     proxy.pause()
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         with pytest.raises(RemoteStorageUnavailableError, match="timed out"):
             await upload.put_part(1, PART)
     proxy.resume()

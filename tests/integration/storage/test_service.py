@@ -43,7 +43,7 @@ class Service:
         self.process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "aquifer_storage", env=dict(os.environ) | dict(self.environment)
         )
-        await eventually(self._is_ready, timeout_s=30)
+        await eventually(self._is_ready, timeout_s=60)
 
     async def _is_ready(self) -> bool:
         return await check(f"127.0.0.1:{self.port}", deadline_s=1) is None

@@ -84,7 +84,7 @@ async def test_a_reader_progresses_though_each_request_takes_longer_than_it_wait
     hosted = await tiered.create()
     await fill(hosted, 1)
     await tiered.copied(hosted, 9)
-    await eventually(lambda: hosted.log.local_log_start_offset >= 10, timeout_s=30)
+    await eventually(lambda: hosted.log.local_log_start_offset >= 10, timeout_s=60)
     slow.latency_s = LATENCY_S
     before = objects.count("read", ".log")
     offset, given_up, offsets = 0, 0, []

@@ -101,6 +101,18 @@ async def test_work_beside_the_buffers_takes_only_what_is_free_and_lent() -> Non
     assert budget.try_reserve(40)
 
 
+async def test_who_gives_up_while_others_give_back_is_cancelled_and_takes_nothing() -> None:
+    budget = PartBudget(10)
+    held = await budget.acquire(10)
+    waiting = asyncio.create_task(budget.acquire(10))
+    await eventually(lambda: budget._waiting)
+    waiting.cancel()
+    budget.release(held)
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert budget.used_bytes == 0
+
+
 async def test_memory_is_used_again_and_stays_inside_the_budget() -> None:
     budget = PartBudget(30, reservable_bytes=15)
     first, second = await budget.acquire(10), await budget.acquire(10)
@@ -126,9 +138,9 @@ async def test_memory_is_given_back_when_nothing_is_copied_any_more() -> None:
     budget = PartBudget(30, spare_s=0.01)
     budget.release(await budget.acquire(10))
     assert budget.spare_bytes == 10
-    await eventually(lambda: budget.spare_bytes == 0, timeout_s=30)
+    await eventually(lambda: budget.spare_bytes == 0, timeout_s=60)
     held = await budget.acquire(10)
     budget.release(await budget.acquire(10))
     assert budget.spare_bytes == 10, "while others copy it is kept"
     budget.release(held)
-    await eventually(lambda: budget.spare_bytes == 0, timeout_s=30)
+    await eventually(lambda: budget.spare_bytes == 0, timeout_s=60)

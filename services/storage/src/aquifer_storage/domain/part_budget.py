@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from typing import Final
 
 from aquifer_core.errors import InvalidConfigurationError
@@ -143,7 +144,8 @@ class PartBudget:
             if turn.done() and not turn.cancelled():
                 self.used_bytes -= size_bytes
             else:
-                self._waiting.remove(entry)
+                with suppress(ValueError):  # somebody who gave back was here before and left it out
+                    self._waiting.remove(entry)
             self._serve()
             raise
 
