@@ -159,3 +159,38 @@ async def test_a_run_that_is_asked_for_waits_for_a_place_and_answers_its_own_res
         assert await asked == TaskOutcome()
         (state,) = scheduler.states([second])
         assert not state.deferred
+
+
+async def test_a_further_place_is_given_only_while_nobody_waits_for_one() -> None:
+    clock = SteppedClock()
+    slots = UploadSlots(per_broker=3, stalled_after_s=STALLED_AFTER_S, clock=clock)
+    called: list[TaskKey] = []
+    room = [True]
+    slots.watch(on_free=called.append, on_lent=lambda: None, has_room=lambda: room[0])
+    behind, second, third, late = keys("broker", 4)
+    with slots.run_at("broker", behind) as may_run, slots.run_at("broker", second):
+        assert may_run
+        further = slots.further_place("broker")
+        assert further is not None
+        assert slots.further_place("broker") is None, "three places, three taken"
+        assert slots.lent() == -1
+        with slots.run_at("broker", third) as third_may_run:
+            assert not third_may_run
+        further.leave()
+        further.leave()
+        assert (slots.lent(), called) == (0, [third])
+        assert slots.further_place("broker") is None, "the third is on its way to its place"
+        with slots.run_at("broker", third) as third_may_run:
+            assert third_may_run
+            with slots.run_at("broker", late) as late_may_run:
+                assert not late_may_run
+        assert called == [third, late]
+        assert slots.further_place("broker") is None
+        await clock.advance(10)
+        room[0] = False
+        assert slots.further_place("broker") is None, "a task waits for a slot of the lane"
+        room[0] = True
+        place = slots.further_place("broker")
+        assert place is not None, "a task that did not come, paused or gone, holds nothing up"
+        place.leave()
+    assert slots.lent() == 0

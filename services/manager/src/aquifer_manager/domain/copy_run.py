@@ -243,8 +243,8 @@ class CopyRun:
             return
         await parts.copies.commit(work, stored)
         flight.committed = True
+        work.probing = work.probing and self._failure is not None
         self._has_ended(flight)
-        work.probing = False
         topic = self._assignment.topic_id_partition.topic
         parts.telemetry.count("copy.bytes", flight.segment.segment_size_bytes, topic)
         if parts.clock.monotonic_s() - self._told_s >= _TELL_INTERVAL_S:
