@@ -25,12 +25,12 @@ async def test_no_acknowledged_record_is_lost_doubled_or_changed(
     """Whoever dies, clients go on by themselves, and what a crash left half done is cleaned up (T16, SR-16, SR-36)."""
     topic = await chaos_topics()
     with SteadyTraffic(chaos_suite.bootstrap, topic.name) as traffic:
-        await eventually(lambda: traffic.progress() >= (300, 1), timeout_s=60)
+        await eventually(lambda: traffic.progress() >= (300, 1), timeout_s=120)
         for _ in range(KILLS):
             before = traffic.progress()
             await asyncio.gather(*map(chaos_suite.kill, victims))
             await asyncio.gather(*map(chaos_suite.wait_ready, victims))
-            await eventually(partial(traffic.has_gone_on, before), timeout_s=60)
+            await eventually(partial(traffic.has_gone_on, before), timeout_s=120)
     acked = traffic.acked
     assert [record.offset for record in acked] == list(range(len(acked)))
     await topic.until_cold()

@@ -42,7 +42,7 @@ def object_of(suite: RunningSuite, segment: RemoteLogSegmentMetadata, suffix: st
 @asynccontextmanager
 async def replaced(suite: RunningSuite, key: str, damage: str) -> AsyncIterator[None]:
     """Damage an object for the time of the block."""
-    client = suite.stack.s3.target.client(timeout_s=20)
+    client = suite.stack.s3.target.client(timeout_s=60)
     answer = client.get_object(BUCKET, key)
     sound = answer.read()
     answer.close()

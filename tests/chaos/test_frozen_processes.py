@@ -30,15 +30,15 @@ async def test_a_broker_frozen_beyond_its_lease_leads_again_in_a_higher_epoch(
     topic = await chaos_topics()
     epoch_before = (await topic.list_offset(-1))[0]
     with SteadyTraffic(chaos_suite.bootstrap, topic.name) as traffic:
-        await eventually(lambda: traffic.progress() >= (200, 1), timeout_s=60)
+        await eventually(lambda: traffic.progress() >= (200, 1), timeout_s=120)
         with chaos_suite.paused("broker-1"):
 
             async def expired() -> bool:
                 return not await is_alive(chaos_suite)
 
-            await eventually(expired, timeout_s=30)
-        await eventually(lambda: is_alive(chaos_suite), timeout_s=30)
-        await eventually(partial(traffic.has_gone_on, traffic.progress()), timeout_s=60)
+            await eventually(expired, timeout_s=60)
+        await eventually(lambda: is_alive(chaos_suite), timeout_s=60)
+        await eventually(partial(traffic.has_gone_on, traffic.progress()), timeout_s=120)
     acked = traffic.acked
     assert [record.offset for record in acked] == list(range(len(acked)))
     await topic.until_cold()

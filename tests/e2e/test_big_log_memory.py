@@ -73,7 +73,7 @@ def produce_big(bootstrap: str, topic: str) -> str:
             except BufferError:
                 producer.poll(0.05)
         producer.poll(0)
-    assert not producer.flush(60)
+    assert not producer.flush(120)
     return digest.hexdigest()
 
 
@@ -90,7 +90,7 @@ def consume_big(bootstrap: str, topic: str) -> str:
         }
     )
     expected = 0
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 120
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
         while expected < LOG_BYTES // RECORD_BYTES:
@@ -116,7 +116,7 @@ async def test_a_gibibyte_goes_out_and_comes_back_in_bounded_memory(
     async with asyncio.TaskGroup() as group:
         sampling = group.create_task(peaks.sample())
         produced = await asyncio.to_thread(produce_big, suite.bootstrap, topic.name)
-        await topic.until_cold(timeout_s=90)
+        await topic.until_cold(timeout_s=120)
         consumed = await asyncio.to_thread(consume_big, suite.bootstrap, topic.name)
         sampling.cancel()
     assert consumed == produced

@@ -46,9 +46,9 @@ async def run(
         sys.executable, "-m", *argv, env={**os.environ, **env}, stdout=PIPE, stderr=PIPE
     )
     try:
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(60):
             if stop_when is not None:
-                await eventually(stop_when.exists, timeout_s=30)
+                await eventually(stop_when.exists, timeout_s=60)
                 process.terminate()
             _, stderr = await process.communicate()
     finally:

@@ -110,7 +110,7 @@ async def test_a_group_shares_partitions_and_takes_over_from_a_member_that_leave
     left = Member(suite.bootstrap, topic.name, topic.name)
     right = Member(suite.bootstrap, topic.name, topic.name)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while len({partition for partition, _ in left.seen}) == 0 or not right.seen:
             assert time.monotonic() < deadline, "both members get partitions"
             await asyncio.gather(

@@ -48,7 +48,7 @@ async def test_a_topic_made_again_under_its_name_starts_anew(
     acked = await asyncio.to_thread(produce, suite.bootstrap, new.name, records_of(250, seed=5))
     offsets = await new.until_cold()
     assert_same(await asyncio.to_thread(consume, suite.bootstrap, new.name, offsets.end), acked)
-    await eventually(lambda: not stored_objects(suite, old.tip()), timeout_s=30)
+    await eventually(lambda: not stored_objects(suite, old.tip()), timeout_s=60)
 
 
 async def test_a_topic_deleted_while_it_is_copied_leaves_nothing(

@@ -101,7 +101,7 @@ async def test_offsets_by_time_in_both_tiers_through_stock_clients(
 
     def at(timestamp_ms: int) -> int:
         asked = [TopicPartition(topic.name, 0, timestamp_ms)]
-        return int(consumer.offsets_for_times(asked, timeout=20)[0].offset)
+        return int(consumer.offsets_for_times(asked, timeout=60)[0].offset)
 
     try:
         cold, hot = offsets.local_start // 2, offsets.local_start + 1

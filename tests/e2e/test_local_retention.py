@@ -53,7 +53,7 @@ async def test_local_retention_by_time_rolls_copies_and_drops_even_the_active_se
         offsets = await topic.offsets()
         return (offsets.tiered, offsets.local_start) == (end - 1, end)
 
-    await eventually(all_remote, timeout_s=30)
+    await eventually(all_remote, timeout_s=60)
     assert (await topic.offsets()).log_start == 0
     assert_same(await asyncio.to_thread(consume, suite.bootstrap, topic.name, end), acked)
 

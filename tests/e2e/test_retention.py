@@ -35,7 +35,7 @@ async def until_expired(topic: TieredTopic, *, least: int = 1) -> TierOffsets:
             assert segment.end_offset >= offsets.log_start
         return offsets
 
-    return await eventually(expired, timeout_s=30, interval_s=0.1)
+    return await eventually(expired, timeout_s=60, interval_s=0.1)
 
 
 async def test_retention_by_time_removes_expired_segments_from_the_store(
@@ -90,7 +90,7 @@ async def test_remote_retention_overrides_the_total_one_and_either_breach_is_eno
     await topic.alter(**configs)
     offsets = await until_expired(topic)
     assert offsets.log_start == offsets.local_start
-    await eventually(lambda: not stored_objects(suite, topic.tip()), timeout_s=30)
+    await eventually(lambda: not stored_objects(suite, topic.tip()), timeout_s=60)
 
 
 async def test_a_reader_of_what_expired_is_told_and_goes_on_at_the_log_start(

@@ -38,7 +38,7 @@ async def why(
 
 def lose(suite: RunningSuite, segment: RemoteLogSegmentMetadata) -> None:
     """Somebody deletes a segment's objects behind everybody's back."""
-    client = suite.stack.s3.target.client(timeout_s=30)
+    client = suite.stack.s3.target.client(timeout_s=60)
     for key in stored_objects(suite, segment.topic_id_partition):
         if str(segment.segment_id.id) in key:
             client.remove_object(BUCKET, key)

@@ -63,12 +63,12 @@ async def test_tiering_ends_only_together_with_the_remote_data(
         remote_log_delete_on_disable="true",
         local_retention_bytes="-2",
     )
-    await eventually(lambda: not stored_objects(suite, topic.tip()), timeout_s=30)
+    await eventually(lambda: not stored_objects(suite, topic.tip()), timeout_s=60)
 
     async def local_only() -> bool:
         return (await topic.offsets()).log_start == before.local_start
 
-    await eventually(local_only, timeout_s=30)
+    await eventually(local_only, timeout_s=60)
     consumed = await asyncio.to_thread(
         consume, suite.bootstrap, topic.name, before.end, start=before.local_start
     )

@@ -87,7 +87,7 @@ async def create_topic(broker: PlainBroker, name: str, **configs: str) -> None:
     given = {key.replace("_", "."): value for key, value in configs.items()}
     new = NewTopic(name, 1, replica_assignment=[[BROKER_ID]], config=given)
     (future,) = admin.create_topics([new]).values()
-    await asyncio.wait_for(asyncio.wrap_future(future), 30)
+    await asyncio.wait_for(asyncio.wrap_future(future), 60)
 
 
 async def test_a_broker_at_its_defaults_has_no_trace_of_tiering(
@@ -113,7 +113,7 @@ async def test_a_broker_at_its_defaults_has_no_trace_of_tiering(
         assert not [module for module in imported if module.startswith(TIERING_MODULES)]
         admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
         (deleted,) = admin.delete_topics([name]).values()
-        await asyncio.wait_for(asyncio.wrap_future(deleted), 30)
+        await asyncio.wait_for(asyncio.wrap_future(deleted), 60)
 
 
 async def test_a_tiered_topic_is_refused_where_tiering_is_off(

@@ -32,7 +32,7 @@ from fixtures.wire_topic import WireTopic
 
 pytestmark = pytest.mark.timeout(300)
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 NOT_LEADER_OR_FOLLOWER = 6
 STORAGE_ERROR = 56
 VALUES = [str(number).encode() for number in range(1000)]
@@ -336,7 +336,7 @@ async def wait_for_expiry(server: GrpcServer, broker_id: int) -> None:
 async def test_a_lost_lease_is_taken_again_with_a_higher_leader_epoch(
     tmp_path: Path, database_dsn: str
 ) -> None:
-    settings = metadata_settings(database_dsn, broker_lease_ms=600)
+    settings = metadata_settings(database_dsn, broker_lease_ms=3_000)
     async with running_server(settings) as server, TcpProxy(server.port) as proxy:
         properties = write_properties(
             tmp_path / "server.properties", aquifer_metadata_endpoints=proxy.address

@@ -30,13 +30,13 @@ def alter(
     entries = [ConfigEntry(key, value, incremental_operation=how) for key, value, how in changes]
     kind = ResourceType.BROKER if broker else ResourceType.TOPIC
     resource = ConfigResource(kind, name, incremental_configs=entries)
-    admin.incremental_alter_configs([resource])[resource].result(10)
+    admin.incremental_alter_configs([resource])[resource].result(60)
 
 
 def describe(address: str, name: str, kind: ResourceType = ResourceType.TOPIC) -> dict[str, Any]:
     admin = AdminClient({"bootstrap.servers": address})
     resource = ConfigResource(kind, name)
-    described: dict[str, Any] = admin.describe_configs([resource])[resource].result(10)
+    described: dict[str, Any] = admin.describe_configs([resource])[resource].result(60)
     return described
 
 

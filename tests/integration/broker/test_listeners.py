@@ -68,7 +68,7 @@ async def test_clients_come_over_tls_and_in_plain_text_at_once(
 
     def ports(address: str, **settings: str) -> set[int]:
         admin = AdminClient({"bootstrap.servers": address, **settings})
-        return {broker.port for broker in admin.list_topics(timeout=10).brokers.values()}
+        return {broker.port for broker in admin.list_topics(timeout=60).brokers.values()}
 
     plain = f"127.0.0.1:{node.port('PLAINTEXT')}"
     assert await in_thread(ports, plain) == {node.port("PLAINTEXT")}
@@ -127,4 +127,4 @@ async def test_a_request_over_the_limit_closes_its_connection_only(
         with pytest.raises((EOFError, ConnectionError)):
             await wire.receive_bytes()
     admin = {"bootstrap.servers": f"127.0.0.1:{port}"}
-    assert await in_thread(lambda: AdminClient(admin).list_topics(timeout=10).brokers)
+    assert await in_thread(lambda: AdminClient(admin).list_topics(timeout=60).brokers)

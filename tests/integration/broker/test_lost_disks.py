@@ -23,7 +23,7 @@ from fixtures.polling import eventually
 from fixtures.tiered_broker import TieredBroker, fill, partition_of, tiered_topic
 from kio.schema.errors import ErrorCode
 
-WAIT_S: Final = 60.0
+WAIT_S: Final = 120.0
 ASKED: Final = "earliest_log_offset"
 CHECKPOINT: Final = "leader-epoch-checkpoint"
 

@@ -40,7 +40,7 @@ def produce_with_librdkafka(address: str, topic: str, codec: str) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": address, "compression.type": codec})
     for key, value, headers in RECORDS:
         producer.produce(topic, key=key, value=value, headers=headers, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def produce_with_kafka_python(address: str, topic: str, codec: str) -> None:
@@ -105,7 +105,7 @@ async def read_with_aiokafka(address: str, topic: str) -> list[Record]:
     )
     records: list[Record] = []
     async with consumer:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             async for record in consumer:
                 records.append((record.key, record.value, list(record.headers)))
                 if len(records) == len(RECORDS):
@@ -155,7 +155,7 @@ async def test_an_unknown_topic_is_not_created_where_that_is_off(start_broker: A
         )
         errors: list[Any] = []
         producer.produce("none", b"v", on_delivery=lambda error, _: errors.append(error))
-        producer.flush(20)
+        producer.flush(60)
         return errors[0].code()
 
     assert await in_thread(produce) == confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
@@ -175,7 +175,7 @@ async def test_a_record_over_the_limit_is_refused_and_the_next_one_taken(
         errors: list[Any] = []
         for size in (2_000_000, 10):
             producer.produce("t", bytes(size), on_delivery=lambda error, _: errors.append(error))
-            producer.flush(20)
+            producer.flush(60)
         return errors
 
     too_large, fine = await in_thread(produce)
@@ -188,17 +188,17 @@ async def test_topics_are_listed_grown_and_deleted(broker: BrokerNode) -> None:
 
     def administer() -> None:
         admin = AdminClient({"bootstrap.servers": address})
-        admin.create_topics([NewTopic("t", 2, 1)])["t"].result(10)
-        assert len(admin.list_topics(timeout=10).topics["t"].partitions) == 2
+        admin.create_topics([NewTopic("t", 2, 1)])["t"].result(60)
+        assert len(admin.list_topics(timeout=60).topics["t"].partitions) == 2
         partitions = confluent_kafka.admin.NewPartitions("t", 5)
-        admin.create_partitions([partitions])["t"].result(10)
-        described = admin.describe_cluster().result(10)
+        admin.create_partitions([partitions])["t"].result(60)
+        described = admin.describe_cluster().result(60)
         assert [node.id for node in described.nodes] == [1]
         with pytest.raises(confluent_kafka.KafkaException) as twice:
-            admin.create_topics([NewTopic("t", 2, 1)])["t"].result(10)
+            admin.create_topics([NewTopic("t", 2, 1)])["t"].result(60)
         assert twice.value.args[0].code() == confluent_kafka.KafkaError.TOPIC_ALREADY_EXISTS
-        assert len(admin.list_topics(timeout=10).topics["t"].partitions) == 5
-        admin.delete_topics(["t"])["t"].result(10)
-        assert "t" not in admin.list_topics(timeout=10).topics
+        assert len(admin.list_topics(timeout=60).topics["t"].partitions) == 5
+        admin.delete_topics(["t"])["t"].result(60)
+        assert "t" not in admin.list_topics(timeout=60).topics
 
     await in_thread(administer)

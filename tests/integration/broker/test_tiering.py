@@ -87,7 +87,7 @@ async def test_a_rolled_segment_is_copied_long_before_the_task_interval(
     await eventually(lambda: tiered.tiering.registered)
     await fill(hosted, 1)
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await tiered.copied(hosted, 9)
 
 

@@ -57,7 +57,7 @@ async def watching(*servers: GrpcServer) -> AsyncIterator[AsyncIterator[int]]:
     await manager.configure({"endpoints": endpoints, "max.attempts": "2"})
     changes: Any = manager.watch_partition(TIP)
     try:
-        async with aclosing(changes), asyncio.timeout(20):
+        async with aclosing(changes), asyncio.timeout(60):
             yield (change.version async for change in changes)
     finally:
         await manager.close()

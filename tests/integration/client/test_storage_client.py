@@ -107,7 +107,7 @@ async def test_a_log_that_cannot_be_read_ends_the_copy_without_a_finish() -> Non
         finally:
             ended.set()
 
-    async with client_of(ScriptedStorage(copy=copy)) as manager, asyncio.timeout(10):
+    async with client_of(ScriptedStorage(copy=copy)) as manager, asyncio.timeout(60):
         with pytest.raises(OSError, match="disk is gone"):
             await manager.copy_log_segment_data(SEGMENT, segment_data(Log(10, fail=True)))
         await ended.wait()
@@ -169,7 +169,7 @@ async def test_closing_a_fetch_early_stops_the_transfer() -> None:
         finally:
             stopped.set()
 
-    async with client_of(ScriptedStorage(fetch=fetch)) as manager, asyncio.timeout(10):
+    async with client_of(ScriptedStorage(fetch=fetch)) as manager, asyncio.timeout(60):
         contents: Any = manager.fetch_log_segment(SEGMENT, 0)
         async with aclosing(contents):
             await anext(contents)

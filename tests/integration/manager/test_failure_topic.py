@@ -24,7 +24,7 @@ async def test_records_and_tombstones_arrive_in_a_topic_made_when_missing(
     )
     await consumer.start()
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             read = [await consumer.getone() for _ in range(4)]
     finally:
         await consumer.stop()

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
@@ -22,6 +21,7 @@ from aquifer_rpc.server import GrpcServer
 from aquifer_rpc.settings import GrpcClientSettings, GrpcServerSettings
 from fixtures.manager_service import INCARNATION, BrokerLogServicer
 from fixtures.manager_world import SimulatedBroker, SimulatedLog, partition
+from fixtures.metadata_process import free_addresses
 from fixtures.otlp import OtlpCollector
 from fixtures.polling import eventually
 
@@ -29,34 +29,27 @@ TIP = partition()
 FAKES = "aquifer_core.fakes"
 
 
-def free_port() -> int:
-    """A port of loopback that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
-
-
 @asynccontextmanager
 async def manager_process(
     data_dir: Path, **variables: str
 ) -> AsyncIterator[tuple[Process, Channel]]:
     """A manager process that answers, and a channel to it."""
-    port = free_port()
+    (address,) = free_addresses(1)
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("AQUIFER_")
     }
     environment |= {
-        "AQUIFER_MANAGER_GRPC__LISTEN": f"127.0.0.1:{port}",
+        "AQUIFER_MANAGER_GRPC__LISTEN": address,
         "AQUIFER_MANAGER_DATA_DIR": str(data_dir),
         **{f"AQUIFER_MANAGER_{name}": value for name, value in variables.items()},
     }
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "aquifer_manager", env=environment, stderr=PIPE
     )
-    settings = GrpcClientSettings(max_attempts=1, deadline_s=5, private_connection=True)
+    settings = GrpcClientSettings(max_attempts=1, deadline_s=60, private_connection=True)
     try:
-        async with connect(f"127.0.0.1:{port}", settings=settings) as channel:
-            async with asyncio.timeout(30):
+        async with connect(address, settings=settings) as channel:
+            async with asyncio.timeout(60):
                 await channel.channel_ready()
             yield process, channel
     finally:
@@ -69,10 +62,8 @@ async def test_it_serves_while_metadata_and_storage_are_down_and_stops_cleanly(
     tmp_path: Path,
 ) -> None:
     """SR-36: announcements are taken, reads answered with what is down."""
-    nowhere = {
-        "STORAGE__ENDPOINTS": f"127.0.0.1:{free_port()}",
-        "METADATA__ENDPOINTS": f"127.0.0.1:{free_port()}",
-    }
+    storage, metadata = free_addresses(2)
+    nowhere = {"STORAGE__ENDPOINTS": storage, "METADATA__ENDPOINTS": metadata}
     async with manager_process(tmp_path, **nowhere) as (process, channel):
         stub = RemoteLogManagerServiceStub(channel)
         await stub.RegisterBroker(
@@ -85,13 +76,13 @@ async def test_it_serves_while_metadata_and_storage_are_down_and_stops_cleanly(
         try:
             await stub.PlanFetch(
                 pb.PlanFetchRequest(topic_id_partition=convert.tip_to_pb(TIP), max_bytes=1),
-                timeout=3,
+                timeout=30,
             )
         except (UnavailableError, RemoteStorageUnavailableError) as raised:
             error = raised
         assert error is not None
         process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await process.wait() == 0
 
 

@@ -144,7 +144,7 @@ def fetch_request(offset: int, **kwargs: object) -> pb.FetchRequest:
     return pb.FetchRequest(**given)  # type: ignore[arg-type]
 
 
-async def fetched(bench: ManagerBench, request: pb.FetchRequest, timeout_s: float = 10.0) -> bytes:
+async def fetched(bench: ManagerBench, request: pb.FetchRequest, timeout_s: float = 60.0) -> bytes:
     stream = bench.stub.Fetch(request, timeout=timeout_s)
     return b"".join([message.data async for message in stream])
 
@@ -180,7 +180,7 @@ async def test_a_store_that_is_down_is_unavailable_and_the_manager_serves_on(
     await put(Segment(tip=TIP, batches=[batch(0)]), bench.storage, bench.metadata)
     bench.storage.fail("fetch_records", *[RemoteStorageUnavailableError("store down")] * 100)
     with pytest.raises(RemoteStorageUnavailableError, match="store down"):
-        await fetched(bench, fetch_request(0), timeout_s=0.5)
+        await fetched(bench, fetch_request(0), timeout_s=3)
     await bench.register()
     await bench.lead(TIP)
     assert bench.manager.server.ready
@@ -331,7 +331,7 @@ async def test_a_watch_begins_with_everything_and_tells_changes(bench: ManagerBe
     prepared_log(bench)
     await bench.register()
     await bench.lead(TIP)
-    watch = bench.stub.WatchPartitions(pb.WatchPartitionsRequest(), timeout=10)
+    watch = bench.stub.WatchPartitions(pb.WatchPartitionsRequest(), timeout=60)
     async for message in watch:
         if message.partitions[0].copied_segments == 2:
             break
@@ -405,7 +405,7 @@ async def test_a_deletion_that_metadata_knows_of_is_done_by_any_manager(tmp_path
 
 
 async def test_a_broker_without_heartbeat_is_forgotten(tmp_path: Path) -> None:
-    async with manager_bench(tmp_path, lease_ms=200) as bench:
+    async with manager_bench(tmp_path, lease_ms=1000) as bench:
         await bench.register()
         await bench.lead(TIP)
 
@@ -447,7 +447,7 @@ async def test_changed_settings_take_effect_at_once(bench: ManagerBench) -> None
 
 async def test_an_upload_without_progress_is_given_up(tmp_path: Path) -> None:
     """T01: hang mid-upload; the copy is taken back and tried again."""
-    async with manager_bench(tmp_path, copy_stall_timeout_ms=100) as bench:
+    async with manager_bench(tmp_path, copy_stall_timeout_ms=500) as bench:
         log = prepared_log(bench)
         upload = bench.broker.upload
         assert upload is not None
@@ -475,12 +475,12 @@ async def test_a_frozen_broker_does_not_hold_up_the_partitions_of_the_others(
     """Its tasks fail at once after the first that waited; its own are tried again and again."""
     settings: dict[str, Any] = {
         "thread_pool_size": 1,
-        "broker_call_timeout_ms": 200,
+        "broker_call_timeout_ms": 500,
         "task_retry_backoff_max_ms": 100,
     }
     async with manager_bench(tmp_path, **settings) as bench:
         log = prepared_log(bench)
-        frozen = [partition("frozen", number) for number in range(50)]
+        frozen = [partition("frozen", number) for number in range(200)]
         with socket.create_server(("127.0.0.1", 0)) as silent:
             await bench.register(2, f"127.0.0.1:{silent.getsockname()[1]}")
             await bench.lead(*frozen, broker_id=2)
@@ -492,7 +492,7 @@ async def test_a_frozen_broker_does_not_hold_up_the_partitions_of_the_others(
             await eventually(first_failed)
             await bench.register()
             await bench.lead(TIP)
-            await eventually(lambda: log.highest_remote_offset == 5, timeout_s=3)
+            await eventually(lambda: log.highest_remote_offset == 5)
             state = await bench.describe(frozen[-1])
             reasons = {task.last_error_reason for task in state.tasks}
             assert reasons <= {"PEER_UNAVAILABLE", "DEADLINE_EXCEEDED", ""}

@@ -143,7 +143,7 @@ async def test_a_topic_deleted_without_any_manager_is_cleaned_up_by_the_next_one
     assert [each.topic_id_partition for each in found] == world.partitions
     assert len(storage.segment_ids) == PARTITIONS * SEGMENTS
     async with world.manager(storage):
-        await eventually(world.done, timeout_s=20)
+        await eventually(world.done, timeout_s=60)
         assert storage.segment_ids == frozenset()
         await assert_forgotten(world)
 
@@ -155,13 +155,13 @@ async def test_managers_killed_in_the_middle_lose_nothing(world: World) -> None:
     await world.delete_topic()
     for _ in range(2):
         async with world.manager(storage):
-            await eventually(lambda: storage.waiting > 0, timeout_s=20)
+            await eventually(lambda: storage.waiting > 0, timeout_s=60)
         storage.open_for, storage.waiting = 3, 0
         assert not await world.done()
     assert 0 < len(storage.segment_ids) < PARTITIONS * SEGMENTS
     storage.gate.set()
     async with world.manager(storage):
-        await eventually(world.done, timeout_s=20)
+        await eventually(world.done, timeout_s=60)
     assert storage.segment_ids == frozenset()
     await assert_forgotten(world)
 
@@ -172,13 +172,13 @@ async def test_two_managers_at_once_do_no_harm(world: World) -> None:
     async with AsyncExitStack() as managers:
         made = [await managers.enter_async_context(world.manager(storage)) for _ in range(2)]
         await world.delete_topic()
-        await eventually(world.done, timeout_s=20)
+        await eventually(world.done, timeout_s=60)
         assert storage.segment_ids == frozenset()
 
         def idle() -> bool:
             return all(manager.task_states() == [] for manager in made)
 
-        await eventually(idle, timeout_s=20)
+        await eventually(idle, timeout_s=60)
     await assert_forgotten(world)
 
 
@@ -203,7 +203,7 @@ async def test_no_copy_can_be_added_to_a_deleted_topic(world: World) -> None:
     data = Segment(tip=known, batches=[batch(0)]).data()
     await storage.copy_log_segment_data(copying, data)
     async with world.manager(storage, copy_timeout_ms=1, copy_abandoned_after_ms=2):
-        await eventually(world.done, timeout_s=20)
+        await eventually(world.done, timeout_s=60)
     assert storage.segment_ids == frozenset()
 
 
@@ -231,6 +231,6 @@ async def test_a_topic_may_be_made_again_under_its_name_while_the_old_one_goes(
     kept = await put(Segment(tip=again, batches=[batch(0)]), storage, world.rlmm)
     storage.gate.set()
     async with world.manager(storage):
-        await eventually(world.done, timeout_s=20)
+        await eventually(world.done, timeout_s=60)
     assert storage.segment_ids == {kept.segment_id}
     assert await world.rlmm.remote_log_segment_metadata(again, 0, 0) is not None

@@ -90,9 +90,9 @@ async def test_who_waits_for_a_connection_is_pending_until_one_is_free(database_
     async with measured(database_dsn) as pool, all_in_use(pool.database) as free:
         async with asyncio.TaskGroup() as group:
             waiting = [group.create_task(pool.database.ping()) for _ in range(3)]
-            await eventually(lambda: pool.values()["pending_requests"] == 3, timeout_s=30)
+            await eventually(lambda: pool.values()["pending_requests"] == 3, timeout_s=60)
             waiting.pop().cancel()
-            await eventually(lambda: pool.values()["pending_requests"] == 2, timeout_s=30)
+            await eventually(lambda: pool.values()["pending_requests"] == 2, timeout_s=60)
             free.set()
         values = pool.values()
         assert values["pending_requests"] == 0

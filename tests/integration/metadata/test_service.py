@@ -87,6 +87,6 @@ async def test_a_signal_drains_and_ends_the_process_though_watches_are_open(
         watch = service.client.watch_partition(partition)
         assert (await anext(watch)).version > 0
         service.process.send_signal(number)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             assert await service.process.wait() == 0
         await watch.aclose()  # type: ignore[attr-defined]

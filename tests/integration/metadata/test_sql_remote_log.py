@@ -48,7 +48,7 @@ def manager(database: Database, signal: ChangeSignal) -> PostgresRemoteLogMetada
         signal,
         clock=SystemClock(),
         trace_id=lambda: "0af7651916cd43dd8448eb211c80319c",
-        watch_poll_s=60,
+        watch_poll_s=600,
         forget_batch=2,
     )
 
@@ -234,7 +234,7 @@ async def test_a_watch_is_woken_by_a_change_made_through_another_process(
     async with (
         Database(DatabaseOptions(dsn=metadata_dsn, pool_size=2)) as other_database,
         ChangeSignal(other_database) as other_signal,
-        asyncio.timeout(20),
+        asyncio.timeout(60),
     ):
         other = manager(other_database, other_signal)
         seen = asyncio.Queue[RemoteLogSegmentMetadata | None]()
@@ -252,7 +252,7 @@ async def test_a_watch_is_woken_by_a_change_made_through_another_process(
             await brought_to(other, builders.remote_segment(partition, 10, 19))
             while (segment := await seen.get()) is None or segment.start_offset != 10:
                 continue
-            assert time.monotonic() - begun < 10
+            assert time.monotonic() - begun < 50
         finally:
             following.cancel()
             await asyncio.wait([following])

@@ -138,7 +138,7 @@ async def test_a_duplex_call_carries_errors_after_messages() -> None:
     async with server, connect(f"127.0.0.1:{server.port}") as channel:
         method: Any = channel.stream_stream("/test.Duplex/Echo")
         with pytest.raises(CorruptSegmentError) as raised:
-            await collect(call_duplex(method, requests(), deadline_s=5), received)
+            await collect(call_duplex(method, requests(), deadline_s=60), received)
 
     assert received == [b"one", b"two"]
     assert raised.value == DAMAGED
@@ -170,7 +170,7 @@ async def test_a_server_that_is_not_there_is_unavailable() -> None:
     async with connect("127.0.0.1:1", settings=settings) as channel:
         with pytest.raises(RemoteStorageUnavailableError) as raised:
             await call_unary(
-                channel.unary_unary("/x.Y/Z", lambda _: b"", lambda _: None), None, deadline_s=5
+                channel.unary_unary("/x.Y/Z", lambda _: b"", lambda _: None), None, deadline_s=60
             )
 
     assert raised.value.reason is ErrorReason.PEER_UNAVAILABLE
@@ -180,7 +180,7 @@ async def test_an_rpc_that_the_server_lacks_is_named() -> None:
     async with talking(ScriptedStorage()) as (_, channel):
         with pytest.raises(AquiferError, match="UNIMPLEMENTED"):
             await call_unary(
-                channel.unary_unary("/x.Y/Z", lambda _: b"", lambda _: None), None, deadline_s=5
+                channel.unary_unary("/x.Y/Z", lambda _: b"", lambda _: None), None, deadline_s=60
             )
 
 

@@ -25,7 +25,7 @@ async def _id_of_answer(given: str | None, *, fail: bool = False) -> tuple[str, 
     ):
         call = pb_grpc.RemoteStorageServiceStub(channel).DescribeSegment(
             pb.DescribeSegmentRequest(),
-            timeout=5,
+            timeout=60,
             metadata=() if given is None else (("x-request-id", given),),
         )
         code = await call.code()

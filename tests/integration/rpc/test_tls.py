@@ -105,7 +105,7 @@ async def test_a_server_with_a_certificate_is_trusted_by_its_authority(
     settings = _server(issue("server"), None)
     servicer = ScriptedStorage(describe=_describe)
     async with talking(servicer, settings=settings, client=_client(ca_file=root)) as (stub, _):
-        await call_unary(stub.DescribeSegment, pb.DescribeSegmentRequest(), deadline_s=5)
+        await call_unary(stub.DescribeSegment, pb.DescribeSegmentRequest(), deadline_s=20)
 
     assert servicer.calls == 1
 
@@ -121,10 +121,10 @@ async def test_clients_must_show_a_certificate_when_the_server_asks_for_one(
 
     servicer = ScriptedStorage(describe=_describe)
     async with talking(servicer, settings=settings, client=known) as (stub, _):
-        await call_unary(stub.DescribeSegment, request, deadline_s=5)
+        await call_unary(stub.DescribeSegment, request, deadline_s=20)
     async with talking(servicer, settings=settings, client=_client(ca_file=root)) as (stub, _):
         with pytest.raises(RemoteStorageUnavailableError):
-            await call_unary(stub.DescribeSegment, request, deadline_s=5)
+            await call_unary(stub.DescribeSegment, request, deadline_s=20)
 
     assert servicer.calls == 1
 
@@ -140,7 +140,7 @@ async def test_plaintext_clients_do_not_reach_a_server_with_tls(
         _,
     ):
         with pytest.raises(RemoteStorageUnavailableError):
-            await call_unary(stub.DescribeSegment, pb.DescribeSegmentRequest(), deadline_s=5)
+            await call_unary(stub.DescribeSegment, pb.DescribeSegmentRequest(), deadline_s=20)
 
     assert servicer.calls == 0
 

@@ -98,7 +98,7 @@ async def both(address: str, *, without: int = 0) -> set[int]:
         found = await serving(address)
         return len(found) == 2 and without not in found
 
-    await eventually(are_there, timeout_s=40)
+    await eventually(are_there, timeout_s=60)
     return found
 
 
@@ -124,7 +124,7 @@ async def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
         pids = await both(address)
         process.kill()
         await process.wait()
-        await eventually(lambda: not any(map(psutil.pid_exists, pids)), timeout_s=30)
+        await eventually(lambda: not any(map(psutil.pid_exists, pids)), timeout_s=60)
 
 
 async def test_a_refused_configuration_ends_all_with_code_2(tmp_path: Path) -> None:

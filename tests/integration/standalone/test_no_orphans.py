@@ -57,4 +57,4 @@ def test_a_killed_supervisor_leaves_no_orphan(
     assert len(family) > len(pids), "PostgreSQL has processes of its own"
     supervisor.kill()
     supervisor.wait(10)
-    eventually_sync(lambda: not any(_alive(process) for process in family), timeout_s=20)
+    eventually_sync(lambda: not any(_alive(process) for process in family), timeout_s=60)

@@ -63,7 +63,7 @@ async def test_nothing_is_ready_where_nobody_listens() -> None:
 
 
 async def test_a_silent_server_is_open_but_not_ready_and_the_question_ends() -> None:
-    async with _silent_server() as port, asyncio.timeout(20):
+    async with _silent_server() as port, asyncio.timeout(60):
         address = f"{LOOPBACK}:{port}"
         assert await tcp_open(LOOPBACK, port)
         answers = await asyncio.gather(

@@ -27,7 +27,7 @@ def _server(root: Path, ports: Sequence[LoopbackPort] | None = None) -> Embedded
 
 
 def _client(target: S3Target) -> Minio:
-    return target.client(timeout_s=30)
+    return target.client(timeout_s=60)
 
 
 def _read(client: Minio, key: str) -> bytes:

@@ -71,7 +71,7 @@ async def test_disk_work_is_waited_for_even_when_its_caller_is_cancelled() -> No
 
     def work() -> None:
         steps.append("begun")
-        asyncio.run_coroutine_threadsafe(release.wait(), loop).result(5)
+        asyncio.run_coroutine_threadsafe(release.wait(), loop).result(60)
         steps.append("done")
 
     task = asyncio.create_task(on_disk(work))

@@ -158,7 +158,7 @@ async def test_a_waiting_reader_wakes_when_its_offset_becomes_readable(
     workshop: LogWorkshop,
 ) -> None:
     log = await workshop.open(replicated=True)
-    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         waiting = group.create_task(log.wait_for_data(0))
         await asyncio.sleep(0)
         await log.append(client_batch(), leader_epoch=0)

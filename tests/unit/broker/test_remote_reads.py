@@ -283,3 +283,48 @@ async def test_what_was_read_is_of_no_use_once_the_local_log_begins_later(
     await reads.read(replace(_fetch(10), local_log_start_offset=_REMOTE_END + 5))
 
     assert path.requests[before].local_log_start_offset == _REMOTE_END + 5
+
+
+async def test_a_reader_of_very_much_does_not_keep_another_from_reading(
+    path: _Path, make: Make
+) -> None:
+    """T52: the first to come would have every read."""
+    reads = make(max_reads=10)
+    greedy, other = object(), object()
+    async with asyncio.TaskGroup() as group:
+        asked = [
+            group.create_task(_outcome(reads.read(_fetch(at), greedy))) for at in range(0, 60, 2)
+        ]
+        await eventually(lambda: any(task.done() for task in asked))
+        assert reads.running == 8
+        wanted = group.create_task(reads.read(_fetch(200), other))
+        await eventually(lambda: reads.running == 9)
+        path.go.set()
+
+    assert _offsets(wanted.result()) == [200]
+    assert sum(task.result() is not None for task in asked) == 8
+
+
+async def test_room_is_made_of_what_is_kept_for_the_same_reader_first(
+    path: _Path, make: Make
+) -> None:
+    reads = make(max_reads=4)
+    other, greedy = object(), object()
+    await _give_up(reads.read(_fetch(10), other))
+    for offset in (20, 30, 40):
+        await _give_up(reads.read(_fetch(offset), greedy))
+    path.go.set()
+    await eventually(lambda: reads.running == 0)
+
+    await reads.read(_fetch(50), greedy)
+    assert path.started == [10, 20, 30, 40, 50]
+    await reads.read(_fetch(10), other)
+    assert path.started == [10, 20, 30, 40, 50]
+
+
+async def _outcome(reading: Awaitable[ReadRecords]) -> ReadRecords | None:
+    """What was read; None when it was refused."""
+    try:
+        return await reading
+    except QuotaExceededError:
+        return None

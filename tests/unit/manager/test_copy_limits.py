@@ -109,7 +109,7 @@ async def test_whoever_waits_for_the_quota_holds_no_place(world: TaskWorld) -> N
     )
     world.scheduler.add(key)
     async with world.scheduler:
-        await eventually(lambda: world.scheduler.states([key])[0].deferred, timeout_s=30)
+        await eventually(lambda: world.scheduler.states([key])[0].deferred, timeout_s=60)
         (state,) = world.scheduler.states([key])
         assert (state.running, state.runs) == (False, 1)
         assert state.deferred is Deferral.COPY_QUOTA
@@ -124,7 +124,7 @@ async def test_whoever_waits_for_the_quota_holds_no_place(world: TaskWorld) -> N
         wait_s = state.next_run_in_ms / 1000
         await world.clock.sleep(wait_s + 1)
         await clock.advance(wait_s + 1)
-        await eventually(lambda: len(world.broker.uploads) == 2, timeout_s=30)
+        await eventually(lambda: len(world.broker.uploads) == 2, timeout_s=60)
 
 
 def test_disabled_copying_leaves_the_expiration(world: TaskWorld) -> None:

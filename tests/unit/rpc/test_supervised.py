@@ -117,7 +117,7 @@ async def test_leaving_cancels_a_run_and_waits_for_it() -> None:
             await asyncio.sleep(0)
             cleaned = True
 
-    async with SupervisedLoop("t", hang, interval_s=0), asyncio.timeout(5):
+    async with SupervisedLoop("t", hang, interval_s=0), asyncio.timeout(60):
         await begun.wait()
 
     assert cleaned
@@ -131,7 +131,7 @@ async def test_a_body_that_swallows_its_cancellation_ends_with_its_run() -> None
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         async with SupervisedLoop("t", stubborn, interval_s=0):
             await begun.wait()
 
