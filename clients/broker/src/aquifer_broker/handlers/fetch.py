@@ -71,7 +71,7 @@ class FetchHandler:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + millis(body.max_wait) / 1000
         while True:
-            reads = await self._read(body, targets)
+            reads = await self._read(body, targets, client)
             size_bytes = sum(read.size_bytes for read in reads)
             if size_bytes >= body.min_bytes or any(read.ends_the_wait for read in reads):
                 return reads
@@ -79,7 +79,9 @@ class FetchHandler:
                 return reads
             await _wait_for_appends(reads, body.min_bytes - size_bytes, deadline_s, client)
 
-    async def _read(self, body: Any, targets: Sequence[FetchTarget]) -> list[PartitionRead]:
+    async def _read(
+        self, body: Any, targets: Sequence[FetchTarget], client: Client
+    ) -> list[PartitionRead]:
         replica_id = _replica_id(body)
         wanted_bytes = min(body.max_bytes, self._services.config.fetch_max_bytes)
         fetch_pass = FetchPass(
@@ -87,6 +89,7 @@ class FetchHandler:
             isolation=_isolation(replica_id, body.isolation_level),
             is_follower=replica_id >= 0,
             max_bytes=self._services.response_budget.grant(wanted_bytes),
+            reader=client,
         )
         return [await fetch_pass.read(target) for target in targets]
 

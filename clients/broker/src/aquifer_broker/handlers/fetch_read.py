@@ -71,8 +71,10 @@ class FetchPass:
         isolation: FetchIsolation,
         is_follower: bool,
         max_bytes: int,
+        reader: object | None = None,
     ) -> None:
         self._services = services
+        self._reader = reader
         self._isolation = isolation
         self._is_follower = is_follower
         self._remaining_bytes = max_bytes
@@ -147,6 +149,7 @@ class FetchPass:
                 max_bytes=size_bytes,
                 min_one_batch=self._min_one_batch,
                 isolation=self._isolation,
+                reader=self._reader,
             )
             self._spend(size_bytes)
 

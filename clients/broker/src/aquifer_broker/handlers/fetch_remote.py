@@ -6,6 +6,7 @@ from typing import Final
 
 import structlog
 from aquifer_core.errors import (
+    ErrorReason,
     OffsetOutOfRangeError,
     QuotaExceededError,
     RemoteResourceNotFoundError,
@@ -48,7 +49,23 @@ async def read_remote(services: BrokerServices, reads: Sequence[PartitionRead]) 
     await asyncio.gather(*tasks, return_exceptions=True)
     for task in pending:
         _tell_if_stalled(services, tasks[task])
-    return max((task.result() for task in tasks.keys() - pending), default=0)
+    return _throttle_ms(remote, [task.result() for task in tasks.keys() - pending])
+
+
+def _throttle_ms(
+    reads: Sequence[PartitionRead], refusals: Sequence[QuotaExceededError | None]
+) -> int:
+    """A client that got records is not slowed down for partitions that found no free reader: it asks for those next."""
+    got_records = any(read.size_bytes for read in reads)
+    return max(
+        (
+            refusal.retry_after_ms or _DEFAULT_THROTTLE_MS
+            for refusal in refusals
+            if refusal is not None
+            and not (got_records and refusal.reason is ErrorReason.READER_QUEUE_FULL)
+        ),
+        default=0,
+    )
 
 
 def _tell_if_stalled(services: BrokerServices, read: PartitionRead) -> None:
@@ -58,13 +75,13 @@ def _tell_if_stalled(services: BrokerServices, read: PartitionRead) -> None:
         read.error = ErrorCode.kafka_storage_error
 
 
-async def _read_one(services: BrokerServices, read: PartitionRead) -> int:
+async def _read_one(services: BrokerServices, read: PartitionRead) -> QuotaExceededError | None:
     assert services.remote is not None
     assert read.remote is not None
     try:
         result = await services.remote.read(read.remote)
     except QuotaExceededError as error:
-        return error.retry_after_ms or _DEFAULT_THROTTLE_MS
+        return error
     except (OffsetOutOfRangeError, RemoteResourceNotFoundError) as error:
         read.error = _gone(read, error)
     except Exception as error:
@@ -73,7 +90,7 @@ async def _read_one(services: BrokerServices, read: PartitionRead) -> int:
     else:
         read.records = result.records
         read.aborted = result.aborted_transactions
-    return 0
+    return None
 
 
 def _gone(read: PartitionRead, error: Exception) -> ErrorCode:

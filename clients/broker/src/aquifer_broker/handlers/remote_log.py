@@ -15,7 +15,10 @@ __all__ = ["RemoteLog", "RemoteRead", "RemoteReadRequest"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteReadRequest:
-    """A fetch offset that is below the local log and not below the log start."""
+    """A fetch offset that is below the local log and not below the log start.
+
+    `reader` is who asks, compared by identity: what can be read at once is shared out between readers.
+    """
 
     log: PartitionLog
     leader_epoch: int
@@ -23,6 +26,7 @@ class RemoteReadRequest:
     max_bytes: int
     min_one_batch: bool
     isolation: FetchIsolation
+    reader: object | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,9 @@ __all__ = ["Dispatch", "KafkaServer"]
 logger = structlog.get_logger(__name__)
 
 _WRITE_HIGH_WATER_BYTES: Final = 1024 * 1024
-_SLICE_BYTES: Final = 256 * 1024
-"""Handing so much to the kernel takes about a tenth of a millisecond."""
+_LARGE_REPLY_BYTES: Final = 256 * 1024
+_SLICE_BYTES: Final = 1024 * 1024
+"""Handing so much to the kernel takes about a third of a millisecond; slices of a quarter cost readers a sixth more processor time."""
 
 
 class Dispatch(Protocol):
@@ -136,7 +137,7 @@ class _KafkaConnection(asyncio.BufferedProtocol):
 
     async def _send(self, reply: Reply) -> None:
         try:
-            if sum(map(len, reply.buffers)) > _SLICE_BYTES:
+            if sum(map(len, reply.buffers)) > _LARGE_REPLY_BYTES:
                 await self._send_in_slices(reply)
             elif not self._client.gone:
                 self._transport.writelines(reply.buffers)

@@ -84,7 +84,8 @@ class TieredRemoteLog:
                 ),
                 lineage=tuple(epochs.as_map().items()),
                 local_log_start_offset=request.log.local_log_start_offset,
-            )
+            ),
+            request.reader,
         )
 
     async def offset_for_timestamp(

@@ -12,6 +12,7 @@ from opentelemetry import trace
 
 from aquifer_broker.tiering.fetch_paths import FetchPath
 from aquifer_broker.tiering.manager_client import FetchPlan, RemoteFetch, following
+from aquifer_broker.tiering.read_shares import ReadShares
 from aquifer_broker.tiering.reader_pace import ReaderPace, ReaderPlace
 from aquifer_broker.tiering.record_run import RecordRun, RunPart
 
@@ -42,6 +43,7 @@ class _Brought:
 @dataclass(slots=True, eq=False)
 class _Read:
     request: RemoteFetch
+    reader: object | None
     task: asyncio.Task[_Brought]
     reserved_bytes: int
     waiting: int = field(default=0)
@@ -71,7 +73,8 @@ class RemoteReads:
 
     A consumer that reads on is read ahead of: one large read costs much less than the many small ones that its fetches ask for, and the
     next one is begun while it takes what the last one brought. Bytes that reads may bring or have brought come from one budget, of which
-    reading ahead takes at most half; beyond it, and beyond `max_reads`, new reads are refused.
+    reading ahead takes at most half; beyond it, and beyond `max_reads`, new reads are refused, and of a reader who has its share (see
+    `ReadShares`) already before.
     """
 
     def __init__(
@@ -84,13 +87,11 @@ class RemoteReads:
         read_ahead_bytes: int = 0,
     ) -> None:
         self._path = path
-        self._max_reads = max_reads
-        self._budget_bytes = budget_bytes
+        self._shares = ReadShares(max_reads=max_reads, budget_bytes=budget_bytes)
         self._deadline_s = deadline_s
         self._pace = ReaderPace(read_ahead_bytes)
         # In the order of being begun or done; a partition has few.
         self._reads: OrderedDict[_Read, None] = OrderedDict()
-        self._reserved_bytes = 0
         self._closed = False
 
     @property
@@ -98,13 +99,13 @@ class RemoteReads:
         """Reads not done yet."""
         return sum(not read.task.done() for read in self._reads)
 
-    async def read(self, request: RemoteFetch) -> ReadRecords:
-        """Reads, or joins a read that serves as well. Cancelling the caller does not cancel the read.
+    async def read(self, request: RemoteFetch, reader: object | None = None) -> ReadRecords:
+        """Reads for a reader, or joins a read that serves as well. Cancelling the caller does not cancel the read.
 
         Raises:
             QuotaExceededError: (READER_QUEUE_FULL) too many reads or bytes; also what the read raises.
         """
-        read = self._serving(request) or self._start_demanded(request)
+        read = self._serving(request) or self._start_demanded(request, reader)
         read.waiting += 1
         try:
             brought = await asyncio.shield(read.task)
@@ -120,7 +121,7 @@ class RemoteReads:
         if not read.waiting and (not part.size_bytes or part.end_offset >= brought.run.end_offset):
             self._forget(read)
         if part.size_bytes:
-            self._go_on(request, part, brought)
+            self._go_on(request, reader, part, brought)
         return ReadRecords(plan=brought.plan, part=part)
 
     async def close(self) -> None:
@@ -130,27 +131,27 @@ class RemoteReads:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._reads.clear()
-        self._reserved_bytes = 0
+        for read in tuple(self._reads):
+            self._forget(read)
 
     def _serving(self, request: RemoteFetch) -> _Read | None:
         return next((read for read in self._reads if read.serves(request)), None)
 
-    def _start_demanded(self, request: RemoteFetch) -> _Read:
+    def _start_demanded(self, request: RemoteFetch, reader: object | None) -> _Read:
         """Begins a read that somebody waits for, of as much as its reader is worth while there is plenty of room."""
         window = self._pace.window_bytes(_place(request, request.fetch_offset))
-        if window > request.max_bytes and self._has_plenty(window):
-            return self._start(replace(request, max_bytes=window))
-        self._make_room(request.max_bytes)
-        return self._start(request)
+        if window > request.max_bytes and self._has_plenty(reader, window):
+            return self._start(replace(request, max_bytes=window), reader)
+        self._make_room(reader, request.max_bytes)
+        return self._start(request, reader)
 
-    def _start(self, request: RemoteFetch) -> _Read:
+    def _start(self, request: RemoteFetch, reader: object | None) -> _Read:
         task = asyncio.create_task(
             self._fetch(request), name=f"remote read {request.topic_id_partition}"
         )
-        read = _Read(request, task, request.max_bytes)
+        read = _Read(request, reader, task, request.max_bytes)
         self._reads[read] = None
-        self._reserved_bytes += read.reserved_bytes
+        self._shares.take(reader, read.reserved_bytes)
         task.add_done_callback(lambda _: self._done(read))
         return read
 
@@ -169,7 +170,9 @@ class RemoteReads:
             span.set_attribute(semconv.BYTES.key, run.size_bytes)
         return _Brought(plan=fetched.plan, run=run, took_s=loop.time() - began_s)
 
-    def _go_on(self, request: RemoteFetch, part: RunPart, brought: _Brought) -> None:
+    def _go_on(
+        self, request: RemoteFetch, reader: object | None, part: RunPart, brought: _Brought
+    ) -> None:
         """Notes where a reader will ask next, and reads ahead when it has taken half of what there is."""
         place = _place(request, part.end_offset)
         before = _place(request, request.fetch_offset)
@@ -179,9 +182,10 @@ class RemoteReads:
         if not window or ahead is None:
             return
         left = brought.run.part(part.end_offset, window, min_one_batch=False).size_bytes
-        if 2 * left > window or not self._has_plenty(window) or self._serving(ahead) is not None:
+        if 2 * left > window or not self._has_plenty(reader, window):
             return
-        self._start(replace(ahead, max_bytes=window, min_one_batch=True))
+        if self._serving(ahead) is None:
+            self._start(replace(ahead, max_bytes=window, min_one_batch=True), reader)
 
     def _done(self, read: _Read) -> None:
         """Settles the budget; a failure that nobody waited for is logged and forgotten."""
@@ -200,46 +204,41 @@ class RemoteReads:
             self._forget(read)
             return
         size_bytes = read.task.result().run.size_bytes
-        self._reserved_bytes += size_bytes - read.reserved_bytes
+        self._shares.resize(read.reader, size_bytes - read.reserved_bytes)
         read.reserved_bytes = size_bytes
         self._reads.move_to_end(read)
 
-    def _make_room(self, wanted_bytes: int) -> None:
-        """Drops kept results, oldest first, until a read of this size fits.
+    def _make_room(self, reader: object | None, wanted_bytes: int) -> None:
+        """Drops kept results until a read of this size fits: the oldest of the reader first, then the oldest.
 
         Raises:
-            QuotaExceededError: reads under way leave no room.
+            QuotaExceededError: reads under way leave no room, or none for this reader.
         """
         kept = [read for read in self._reads if read.task.done() and not read.waiting]
-        while kept and self._is_full(wanted_bytes):
-            self._forget(kept.pop(0))
-        if self._is_full(wanted_bytes) or self._closed:
+        shares = self._shares
+        for mine in [read for read in kept if read.reader is reader]:
+            if not shares.is_full(wanted_bytes) and not shares.has_its_share(reader):
+                return
+            self._forget(mine)
+        for other in [read for read in kept if read.reader is not reader]:
+            if not shares.is_full(wanted_bytes) or shares.has_its_share(reader):
+                break
+            self._forget(other)
+        if shares.is_full(wanted_bytes) or shares.has_its_share(reader) or self._closed:
             raise QuotaExceededError(
-                f"{len(self._reads)} remote reads with {self._reserved_bytes} bytes are under way",
+                f"{shares.reads} remote reads with {shares.reserved_bytes} bytes are under way",
                 reason=ErrorReason.READER_QUEUE_FULL,
                 retry_after_ms=_RETRY_AFTER_MS,
             )
 
-    def _is_full(self, wanted_bytes: int) -> bool:
-        if not self._reads:
-            return False
-        return (
-            len(self._reads) >= self._max_reads
-            or self._reserved_bytes + wanted_bytes > self._budget_bytes
-        )
-
-    def _has_plenty(self, wanted_bytes: int) -> bool:
+    def _has_plenty(self, reader: object | None, wanted_bytes: int) -> bool:
         """Whether reading ahead leaves enough to those who wait."""
-        return (
-            not self._closed
-            and 2 * len(self._reads) < self._max_reads
-            and 2 * (self._reserved_bytes + wanted_bytes) <= self._budget_bytes
-        )
+        return not self._closed and self._shares.has_plenty(reader, wanted_bytes)
 
     def _forget(self, read: _Read) -> None:
         if read in self._reads:
             del self._reads[read]
-            self._reserved_bytes -= read.reserved_bytes
+            self._shares.give_back(read.reader, read.reserved_bytes)
 
 
 def _attributes(request: RemoteFetch) -> dict[str, str | int]:
