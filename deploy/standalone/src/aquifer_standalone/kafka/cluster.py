@@ -1,6 +1,5 @@
 """An Apache Kafka cluster in KRaft mode on loopback: its properties, its processes, its tools."""
 
-import asyncio
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,13 +11,14 @@ from aquifer_core.ids import KafkaUuid
 from aquifer_standalone.kafka.installation import FILES, KafkaInstallation, KafkaUnavailableError
 from aquifer_standalone.kafka.properties import read_properties, write_properties
 from aquifer_standalone.kafka.ready import broker_serving
+from aquifer_standalone.kept_text import kept_text
 from aquifer_standalone.ports import LOOPBACK, LoopbackPort, hold_ports
+from aquifer_standalone.programs import run_program
 from aquifer_standalone.spec import ProcessSpec
 
 _READY_S: Final = 120.0
 _STOP_S: Final = 30.0
 _FORMAT_S: Final = 120.0
-_TAIL_BYTES: Final = 2_000
 _SMALL: Final = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
@@ -72,7 +72,9 @@ class KafkaCluster:
         if settings.plugin is not None:
             # A copy: brokers go on reading theirs while somebody builds a new one.
             shutil.copyfile(settings.plugin, self._jar)
-        self._cluster_id = _kept_cluster_id(self._root / "kafka-cluster.id")
+        self._cluster_id = kept_text(
+            self._root / "kafka-cluster.id", lambda: str(KafkaUuid.random())
+        )
 
     @property
     def bootstrap(self) -> str:
@@ -168,28 +170,11 @@ class KafkaCluster:
             *("--ignore-formatted", kind),
             jvm=("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
         )
-        process = await asyncio.create_subprocess_exec(
-            *argv, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-        )
-        try:
-            async with asyncio.timeout(_FORMAT_S):
-                output, _ = await process.communicate()
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        if process.returncode != 0:
-            text = output.decode(errors="replace")[-_TAIL_BYTES:]
-            raise KafkaUnavailableError(f"{name_of(broker_id)} cannot be formatted: {text}")
+        ended = await run_program(argv, timeout_s=_FORMAT_S)
+        if ended.exit_code != 0:
+            raise KafkaUnavailableError(f"{name_of(broker_id)} cannot be formatted: {ended.tail}")
 
 
 def name_of(broker_id: int) -> str:
     """Name of a broker's process."""
     return f"kafka-{broker_id}"
-
-
-def _kept_cluster_id(file: Path) -> str:
-    """The id of the cluster, made once."""
-    if not file.exists():
-        file.write_text(str(KafkaUuid.random()))
-    return file.read_text()

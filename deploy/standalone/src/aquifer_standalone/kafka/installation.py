@@ -15,6 +15,8 @@ from typing import Final
 import structlog
 from aquifer_core.errors import UnavailableError
 
+from aquifer_standalone.programs import run_program
+
 logger = structlog.get_logger(__name__)
 
 NEWEST: Final = "4.4.0"
@@ -85,7 +87,7 @@ async def _checked_java() -> str:
     java = _found_java()
     if java is None:
         raise KafkaUnavailableError(f"Apache Kafka needs Java {_MIN_JAVA} or newer: no java found")
-    code, text = await run_to_end(java, "-version")
+    code, text = await _run_to_end(java, "-version")
     found = re.search(r'version "(\d+)', text)
     if code != 0 or found is None or int(found[1]) < _MIN_JAVA:
         raise KafkaUnavailableError(f"Apache Kafka needs Java {_MIN_JAVA} or newer: {text.strip()}")
@@ -129,31 +131,20 @@ async def maven(pom: Path, *arguments: str) -> None:
         raise KafkaUnavailableError("this needs Maven: no mvn found")
     argv = (command, "--batch-mode", "--quiet", "--file", str(pom), *arguments)
     for left in reversed(range(_MAVEN_ATTEMPTS)):
-        code, text = await run_to_end(*argv)
+        code, text = await _run_to_end(*argv)
         if code == 0:
             return
         logger.warning("maven_failed", pom=str(pom), exit_code=code, attempts_left=left)
     raise KafkaUnavailableError(f"Maven failed on {pom}: {text[-_TAIL_BYTES:]}")
 
 
-async def run_to_end(*argv: str) -> tuple[int, str]:
+async def _run_to_end(*argv: str) -> tuple[int, str]:
     """Run a command to its end: its exit code and all its output."""
-    process = await asyncio.create_subprocess_exec(
-        *argv,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
     try:
-        async with asyncio.timeout(_FETCH_S):
-            output, _ = await process.communicate()
+        ended = await run_program(argv, timeout_s=_FETCH_S)
     except TimeoutError:
         return -1, f"{argv[0]} did not end within {_FETCH_S:.0f} s"
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    return process.returncode or 0, output.decode(errors="replace")
+    return ended.exit_code, ended.output.decode(errors="replace")
 
 
 @asynccontextmanager

@@ -1,15 +1,14 @@
 """The command line tools of Apache Kafka, each run in a JVM of its own."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import IO, Final
 
 from aquifer_core.errors import UnavailableError
 
 from aquifer_standalone.kafka.installation import KafkaInstallation
+from aquifer_standalone.programs import run_program
 
 _CONSUMER: Final = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-_TAIL_BYTES: Final = 2_000
 _JVM: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
@@ -67,20 +66,7 @@ class KafkaTools:
             jvm=_JVM,
             log_level="ERROR",
         )
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE if output is None else output,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        try:
-            async with asyncio.timeout(timeout_s):
-                answer, errors = await process.communicate()
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        if process.returncode != 0:
-            text = (errors or answer or b"").decode(errors="replace")[-_TAIL_BYTES:]
-            raise UnavailableError(f"{main_class} failed: {text}")
-        return answer or b""
+        ended = await run_program(argv, timeout_s=timeout_s, output=output, errors_apart=True)
+        if ended.exit_code != 0:
+            raise UnavailableError(f"{main_class} failed: {ended.tail}")
+        return ended.output

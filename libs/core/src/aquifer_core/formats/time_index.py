@@ -1,18 +1,16 @@
 """Time index: timestamp to offset, 12 bytes an entry (K-6.3)."""
 
 import struct
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from aquifer_core.errors import CorruptIndexError
-from aquifer_core.formats.checksum import Buffer
+from aquifer_core.formats.entry_index import MAX_RELATIVE, EntryIndex
 
 __all__ = ["TIME_INDEX_ENTRY_BYTES", "TimeIndex", "TimestampOffset", "encode_entry"]
 
 _ENTRY: Final = struct.Struct(">qi")
 _TIMESTAMP: Final = struct.Struct(">q")
 _RELATIVE_OFFSET: Final = struct.Struct(">i")
-_MAX_INT: Final = 0x7FFFFFFF
 
 TIME_INDEX_ENTRY_BYTES: Final = _ENTRY.size
 
@@ -24,37 +22,13 @@ class TimestampOffset(NamedTuple):
     offset: int
 
 
-class TimeIndex:
-    """Reader over the bytes of a time index; entries are unpacked only when needed.
+class TimeIndex(EntryIndex[TimestampOffset]):
+    """Reader over the bytes of a time index."""
 
-    Bytes of an incomplete last entry are not read; `sanity_check` reports them.
-    """
+    __slots__ = ()
 
-    __slots__ = ("_count", "_data", "base_offset")
-
-    def __init__(self, data: Buffer, base_offset: int) -> None:
-        """Look at an index.
-
-        Args:
-            data: The index without preallocated zeros behind its entries.
-            base_offset: Base offset of the segment, which entries are relative to.
-        """
-        self._data = data
-        self._count = len(data) // TIME_INDEX_ENTRY_BYTES
-        self.base_offset = base_offset
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: int) -> TimestampOffset:
-        if not 0 <= index < self._count:
-            raise IndexError(index)
-        timestamp_ms, relative = _ENTRY.unpack_from(self._data, index * TIME_INDEX_ENTRY_BYTES)
-        return TimestampOffset(timestamp_ms, self.base_offset + relative)
-
-    def entries(self) -> Iterator[TimestampOffset]:
-        """Yield all entries in file order."""
-        return (self[index] for index in range(self._count))
+    KIND = "time index"
+    ENTRY_BYTES = TIME_INDEX_ENTRY_BYTES
 
     @property
     def last_entry(self) -> TimestampOffset:
@@ -67,7 +41,7 @@ class TimeIndex:
         A search for the first record at or after the timestamp may start at the offset returned.
         """
         slot = self._first_slot(_TIMESTAMP, 0, timestamp_ms + 1) - 1
-        return self[slot] if slot >= 0 else TimestampOffset(-1, self.base_offset)
+        return self._entry(slot) if slot >= 0 else TimestampOffset(-1, self.base_offset)
 
     def truncated_size_bytes(self, offset: int) -> int:
         """Return how many bytes of the index stay when the log is truncated to an offset."""
@@ -81,11 +55,7 @@ class TimeIndex:
             CorruptIndexError: The size is not a multiple of the entry size, the last timestamp
                 is below the first, or the last offset lies below the base offset.
         """
-        if len(self._data) % TIME_INDEX_ENTRY_BYTES:
-            raise CorruptIndexError(
-                f"time index of {len(self._data)} bytes "
-                f"is not a multiple of {TIME_INDEX_ENTRY_BYTES}"
-            )
+        self._check_size()
         if not self._count:
             return
         first, last = self[0], self.last_entry
@@ -94,10 +64,7 @@ class TimeIndex:
                 f"time index: last timestamp {last.timestamp_ms} "
                 f"is below the first, {first.timestamp_ms}"
             )
-        if last.offset < self.base_offset:
-            raise CorruptIndexError(
-                f"time index: last offset {last.offset} is below base offset {self.base_offset}"
-            )
+        self._check_last_offset(last.offset)
 
     def verify_entries(self) -> None:
         """Check the whole index: the sanity check, and that entries increase.
@@ -118,17 +85,9 @@ class TimeIndex:
                 )
             previous = entry
 
-    def _first_slot(self, field: struct.Struct, field_position: int, bound: int) -> int:
-        """Return the first entry whose field reaches the bound; the entry count if none does."""
-        data, low, high = self._data, 0, self._count
-        while low < high:
-            middle = (low + high) // 2
-            (value,) = field.unpack_from(data, middle * TIME_INDEX_ENTRY_BYTES + field_position)
-            if value < bound:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+    def _entry(self, index: int) -> TimestampOffset:
+        timestamp_ms, relative = _ENTRY.unpack_from(self._data, index * TIME_INDEX_ENTRY_BYTES)
+        return TimestampOffset(timestamp_ms, self.base_offset + relative)
 
 
 def encode_entry(timestamp_ms: int, relative_offset: int) -> bytes:
@@ -141,6 +100,6 @@ def encode_entry(timestamp_ms: int, relative_offset: int) -> bytes:
     Raises:
         ValueError: A number is negative or too large.
     """
-    if not (0 <= relative_offset <= _MAX_INT and 0 <= timestamp_ms < 1 << 63):
+    if not (0 <= relative_offset <= MAX_RELATIVE and 0 <= timestamp_ms < 1 << 63):
         raise ValueError(f"time index entry ({timestamp_ms}, {relative_offset}) is out of range")
     return _ENTRY.pack(timestamp_ms, relative_offset)
