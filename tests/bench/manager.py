@@ -7,8 +7,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from aquifer_standalone.stack import Stack, StackSettings
+from bench.loop_watch import WatchedStack
 from bench.manager_backlog import measure_backlog
 from bench.manager_cold import measure_cold, tier_topic
 from bench.manager_idle import measure_idle
@@ -16,6 +18,7 @@ from bench.manager_latency import measure_hot_beside_cold, measure_latencies
 from bench.manager_outages import measure_outages
 
 MIB = 1024 * 1024
+AnyStack = TypeVar("AnyStack", bound=Stack)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +65,7 @@ async def cold(sizes: Sizes, partitions: int) -> Mapping[str, float]:
 
 async def latency(sizes: Sizes) -> Mapping[str, float]:
     """First bytes, offsets by time, and producing beside cold readers."""
-    async with _suite(**_EAGER) as suite:
+    async with _running(WatchedStack, _EAGER) as suite:
         topic = await tier_topic(suite, 1, total_bytes=sizes.topic_bytes)
         figures = dict(await measure_latencies(suite, topic))
         figures |= await measure_hot_beside_cold(
@@ -107,9 +110,15 @@ PARTS = parts(Sizes())
 
 @asynccontextmanager
 async def _suite(**manager: str) -> AsyncIterator[Stack]:
+    async with _running(Stack, manager) as suite:
+        yield suite
+
+
+@asynccontextmanager
+async def _running(kind: type[AnyStack], manager: Mapping[str, str]) -> AsyncIterator[AnyStack]:
     folder = Path(tempfile.mkdtemp(prefix="aquifer-bench-"))
     try:
-        async with Stack(StackSettings(data_dir=folder, brokers=1, manager=manager)) as suite:
+        async with kind(StackSettings(data_dir=folder, brokers=1, manager=manager)) as suite:
             yield suite
     finally:
         shutil.rmtree(folder, ignore_errors=True)

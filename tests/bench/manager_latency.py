@@ -19,6 +19,7 @@ from aquifer_rpc.calls import call_stream
 from aquifer_rpc.channel import connect
 from aquifer_standalone.stack import Stack
 from bench import load
+from bench.loop_watch import WatchedStack
 from bench.tiered_topics import restart
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -54,25 +55,46 @@ async def measure_latencies(suite: Stack, topic: str) -> Mapping[str, float]:
 
 
 async def measure_hot_beside_cold(
-    suite: Stack, cold_topic: str, *, seconds: float, rounds: int
+    suite: WatchedStack, cold_topic: str, *, seconds: float, rounds: int
 ) -> Mapping[str, float]:
-    """p99 of producing with eight cold readers at work over p99 without, taking turns."""
+    """p99 of producing with eight cold readers at work over p99 without, taking turns.
+
+    Beside it, what the broker's event loop saw: the processor time of its passes is the broker's own part, how late it wakes also contains
+    waiting for a processor.
+    """
     await asyncio.to_thread(load.create_topic, suite.bootstrap, _HOT_TOPIC, 1, {})
     await asyncio.to_thread(produce_latencies, suite.bootstrap, _HOT_TOPIC, min(seconds, 2.0))
     without, beside = [], []
     for _ in range(rounds):
-        alone = await asyncio.to_thread(produce_latencies, suite.bootstrap, _HOT_TOPIC, seconds)
-        without.append(percentile(alone, 99))
+        without.append(await _produced(suite, seconds))
         with _cold_readers(suite.bootstrap, cold_topic):
-            busy = await asyncio.to_thread(produce_latencies, suite.bootstrap, _HOT_TOPIC, seconds)
-        beside.append(percentile(busy, 99))
+            beside.append(await _produced(suite, seconds))
+    alone, busy = _medians(without), _medians(beside)
     return {
-        "hot_p99_ms": statistics.median(without),
-        "hot_p99_with_cold_ms": statistics.median(beside),
+        "hot_p99_ms": alone["produce"],
+        "hot_p99_with_cold_ms": busy["produce"],
         "hot_p99_with_cold_over_without": statistics.median(
-            busy / alone for alone, busy in zip(without, beside, strict=True)
+            each["produce"] / other["produce"] for other, each in zip(without, beside, strict=True)
         ),
+        "broker_loop_pass_cpu_ms_p99": alone["pass_cpu_ms"],
+        "broker_loop_pass_cpu_with_cold_ms_p99": busy["pass_cpu_ms"],
+        "broker_loop_late_ms_p99": alone["late_ms"],
+        "broker_loop_late_with_cold_ms_p99": busy["late_ms"],
     }
+
+
+async def _produced(suite: WatchedStack, seconds: float) -> dict[str, float]:
+    """p99 of producing, and of what the broker's loop saw meanwhile."""
+    await suite.seen()
+    took_ms = await asyncio.to_thread(produce_latencies, suite.bootstrap, _HOT_TOPIC, seconds)
+    return {
+        "produce": percentile(took_ms, 99),
+        **{name: percentile(values, 99) for name, values in (await suite.seen()).items()},
+    }
+
+
+def _medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
 
 
 async def _first_bytes(suite: Stack, topic: str) -> tuple[list[float], list[float]]:
