@@ -10,7 +10,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
-from typing import Self
+from typing import Any, Self
 
 import psycopg
 import structlog
@@ -119,16 +119,22 @@ class ChangeSignal:
             ) from error
 
     async def _follow_notifications(self) -> None:
-        options = self._database.options
-        connection = await psycopg.AsyncConnection.connect(
-            options.dsn, autocommit=True, **connect_arguments(options)
-        )
-        async with connection:
+        async with await self._connected() as connection:
             await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(_CHANNEL)))
             # Whatever was sent while nobody listened is lost.
             self._wake([_ANY])
             async for notification in connection.notifies():
                 self._wake(notification.payload.split())
+
+    async def _connected(self) -> psycopg.AsyncConnection[Any]:
+        options = self._database.options
+        try:
+            return await psycopg.AsyncConnection.connect(
+                options.dsn, autocommit=True, **connect_arguments(options)
+            )
+        except asyncio.CancelledError as cancelled:
+            # Frames in a traceback would keep the socket open, and the server waiting for an answer, until they are collected.
+            raise cancelled.with_traceback(None) from None
 
 
 class Subscription:
