@@ -43,6 +43,6 @@ class ProcessSpec:
     ports: tuple[LoopbackPort, ...] = ()
     run_as: UnprivilegedUser | None = None
     restart: RestartPolicy = RestartPolicy()
-    ready_timeout_s: float = 30.0
+    ready_timeout_s: float = 60.0
     stop_signal: signal.Signals = signal.SIGTERM
     stop_grace_s: float = 10.0
