@@ -63,6 +63,67 @@ async def test_those_that_wait_are_asked_together_up_to_a_number(
         assert await gathered.answer(7) == 7
 
 
+async def test_after_company_a_leader_waits_for_those_on_their_way_and_one_without_company_does_not() -> (
+    None
+):
+    """A question a few turns of the event loop behind is taken along, as gRPC brings calls that came in one packet."""
+    oracle = Oracle()
+    gathered = GatheredQuestions(oracle.ask, most_at_once=1, most_together=8)
+
+    async def behind(question: int) -> int:
+        for _ in range(4):
+            await asyncio.sleep(0)
+        return await gathered.answer(question)
+
+    async def two(first: int) -> None:
+        answers = asyncio.gather(gathered.answer(first), behind(first + 1))
+        assert list(await answers) == [first, first + 1]
+
+    async with asyncio.timeout(WAIT_S):
+        crowd = await asked(gathered, oracle, 6)
+        oracle.open.set()
+        await asyncio.gather(*crowd)
+        await two(10)
+        assert oracle.groups[2:] == [[10, 11]]
+        for question in range(20, 30):
+            await gathered.answer(question)
+        await two(30)
+    assert oracle.groups[-2:] == [[30], [31]]
+
+
+async def test_a_leader_does_not_wait_without_end() -> None:
+    """A new question comes with every turn of the event loop, and the first is asked nevertheless."""
+    oracle = Oracle()
+    gathered = GatheredQuestions(oracle.ask, most_at_once=1, most_together=1_000_000)
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as callers:
+        crowd = await asked(gathered, oracle, 6)
+        oracle.open.set()
+        await asyncio.gather(*crowd)
+        first = callers.create_task(gathered.answer(10))
+        others = 0
+        while not first.done():
+            others += 1
+            callers.create_task(gathered.answer(10 + others))
+            await asyncio.sleep(0)
+    assert first.result() == 10
+    assert sum(map(len, oracle.groups)) == 7 + 1 + others
+
+
+async def test_a_leader_cancelled_while_it_waits_for_others_hands_over() -> None:
+    oracle = Oracle()
+    gathered = GatheredQuestions(oracle.ask, most_at_once=1, most_together=8)
+    crowd = await asked(gathered, oracle, 6)
+    oracle.open.set()
+    async with asyncio.timeout(WAIT_S):
+        await asyncio.gather(*crowd)
+        leader = asyncio.create_task(gathered.answer(10))
+        follower = asyncio.create_task(gathered.answer(11))
+        await asyncio.sleep(0)
+        leader.cancel()
+        assert await follower == 11
+    assert oracle.groups[2:] == [[11]]
+
+
 async def test_a_cancelled_leader_takes_nobody_with_it(
     gathered: GatheredQuestions[int, int], oracle: Oracle
 ) -> None:

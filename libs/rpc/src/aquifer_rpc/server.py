@@ -5,19 +5,19 @@ import signal
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Final, Self, TypeVar, cast
 
 import grpc
 import grpc.aio
 import structlog
 from aquifer_core.errors import InvalidConfigurationError
 from grpc_health.v1 import health, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from aquifer_rpc.credentials import server_credentials
 from aquifer_rpc.flow_control import window_options
 from aquifer_rpc.health import Probe, Readiness
-from aquifer_rpc.interceptors import Decoder, ServingInterceptor
+from aquifer_rpc.served_methods import Decoder, ServedMethods
 from aquifer_rpc.settings import GrpcServerSettings
 from aquifer_rpc.supervised import SupervisedLoop
 
@@ -67,14 +67,12 @@ class GrpcServer:
         self.port = 0
         self._settings = settings
         self._name = name
-        self._interceptor = ServingInterceptor(
+        self._methods = ServedMethods(
             settings,
             endless_methods=_BUILT_IN_ENDLESS | frozenset(endless_methods),
             decoders=decoders or {},
         )
         self._readiness = Readiness(probes or {}, probe_deadline_s=settings.probe_deadline_s)
-        self._adders: list[Callable[[grpc.aio.Server], None]] = []
-        self._service_names: list[str] = []
         self._server: grpc.aio.Server | None = None
         self._stack = AsyncExitStack()
 
@@ -82,7 +80,7 @@ class GrpcServer:
         self, add_to_server: Callable[[ServicerT, grpc.aio.Server], None], servicer: ServicerT
     ) -> None:
         """Registers a servicer with the generated `add_XServicer_to_server`. Before the server starts."""
-        self._adders.append(lambda server: add_to_server(servicer, server))
+        add_to_server(servicer, cast(grpc.aio.Server, self._methods))
 
     @property
     def ready(self) -> bool:
@@ -90,9 +88,15 @@ class GrpcServer:
         return self._readiness.ready
 
     async def __aenter__(self) -> Self:
-        server = self._build()
+        names = tuple(self._methods.service_names)
+        self._add_own(names)
+        server = grpc.aio.server(
+            handlers=(self._methods,),
+            options=_options(self._settings),
+            maximum_concurrent_rpcs=self._settings.max_concurrent_rpcs,
+        )
         self.port = self._bind(server)
-        await self._readiness.begin(self._service_names)
+        await self._readiness.begin(names)
         await self._readiness.probe()
         await server.start()
         self._server = server
@@ -126,7 +130,7 @@ class GrpcServer:
         logger.info("server_draining", server=self._name)
         await self._stack.aclose()
         await self._readiness.drain()
-        self._interceptor.end_watches()
+        self._methods.end_watches()
         if grace_s is None:
             await asyncio.sleep(self._settings.drain_delay_s)
             grace_s = self._settings.drain_grace_s
@@ -142,21 +146,15 @@ class GrpcServer:
             await _signal_received()
         await self.stop()
 
-    def _build(self) -> grpc.aio.Server:
-        settings = self._settings
-        server = grpc.aio.server(
-            interceptors=[self._interceptor],
-            options=_options(settings),
-            maximum_concurrent_rpcs=settings.max_concurrent_rpcs,
-        )
-        recorder = cast(grpc.aio.Server, _NameRecorder(server, self._service_names))
-        for adder in self._adders:
-            adder(recorder)
-        health_pb2_grpc.add_HealthServicer_to_server(self._readiness.servicer, server)
-        if settings.reflection:
-            names = (*self._service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
-            reflection.enable_server_reflection(names, server)
-        return server
+    def _add_own(self, names: tuple[str, ...]) -> None:
+        """Health, and reflection of the services with these names."""
+        added = cast(grpc.aio.Server, self._methods)
+        health_pb2_grpc.add_HealthServicer_to_server(self._readiness.servicer, added)
+        if self._settings.reflection:
+            known = (*names, health.SERVICE_NAME, reflection.SERVICE_NAME)
+            reflection_pb2_grpc.add_ServerReflectionServicer_to_server(  # type: ignore[no-untyped-call]
+                reflection.aio.ReflectionServicer(known), added
+            )
 
     def _bind(self, server: grpc.aio.Server) -> int:
         listen = self._settings.listen
@@ -170,21 +168,6 @@ class GrpcServer:
                 f"cannot listen on {listen}: choose a free address of this host",
                 metadata={"key": "grpc.listen"},
             ) from error
-
-
-class _NameRecorder:
-    """Stands in for a server while servicers are added, to learn their full names, which generated code does not export."""
-
-    def __init__(self, server: grpc.aio.Server, names: list[str]) -> None:
-        self._server = server
-        self._names = names
-
-    def add_generic_rpc_handlers(self, handlers: Any) -> None:
-        self._names.extend(handler.service_name() for handler in handlers)
-        self._server.add_generic_rpc_handlers(handlers)
-
-    def add_registered_method_handlers(self, service_name: str, handlers: Any) -> None:
-        self._server.add_registered_method_handlers(service_name, handlers)
 
 
 async def _signal_received() -> None:

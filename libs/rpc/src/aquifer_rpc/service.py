@@ -13,6 +13,7 @@ from aquifer_core.errors import InvalidConfigurationError
 
 from aquifer_rpc.allocator import keep_freed_memory
 from aquifer_rpc.environment import load_settings
+from aquifer_rpc.garbage import spare_what_was_loaded
 from aquifer_rpc.log_setup import configure_logging, log_unhandled
 from aquifer_rpc.settings import ServiceSettings
 from aquifer_rpc.supervised import SupervisedLoop
@@ -99,6 +100,7 @@ def _run(main: Awaitable[None], heartbeat: Heartbeat | None) -> None:
                 await stack.enter_async_context(loop)
             await main
 
+    spare_what_was_loaded()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(run())
 

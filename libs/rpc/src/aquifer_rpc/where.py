@@ -3,7 +3,7 @@
 import traceback
 
 _OURS = "aquifer_"
-_PLUMBING = "aquifer_rpc.interceptors"
+_PLUMBING = "aquifer_rpc.served_methods"
 
 
 def innermost_frame(error: BaseException) -> str:

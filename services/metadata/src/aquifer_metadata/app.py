@@ -11,6 +11,7 @@ from aquifer.metadata.v1.remote_log_metadata_service_pb2_grpc import (
     add_RemoteLogMetadataServiceServicer_to_server,
 )
 from aquifer_core.clock import SystemClock
+from aquifer_rpc.garbage import collect_less_often
 from aquifer_rpc.server import GrpcServer
 from aquifer_rpc.supervised import SupervisedLoop
 
@@ -51,6 +52,7 @@ _ENDLESS_METHODS = (
 
 async def serve(settings: MetadataSettings) -> None:
     """Serves until SIGTERM or SIGINT."""
+    collect_less_often()
     async with running_server(settings) as server:
         await server.run_until_signal()
 

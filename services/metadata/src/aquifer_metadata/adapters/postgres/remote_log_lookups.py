@@ -13,8 +13,8 @@ from aquifer_metadata.adapters.postgres.database import Database
 from aquifer_metadata.adapters.postgres.driver_statement import DriverStatement
 from aquifer_metadata.adapters.postgres.gathered import GatheredQuestions
 from aquifer_metadata.adapters.postgres.remote_log_rows import (
-    SEGMENT_COLUMN_NAMES,
-    SEGMENT_COLUMNS,
+    FACT_COLUMN_NAMES,
+    FACT_COLUMNS,
     partition_key,
     segment_from_row,
 )
@@ -35,7 +35,7 @@ _OF_QUESTION = FLOOR.format(
 )
 # Each part may find one row only, so that the plan is one look into each index per question, however many there are.
 LOOKUP: Final = DriverStatement(f"""
-SELECT p.delete_state, {SEGMENT_COLUMNS}
+SELECT p.delete_state, {FACT_COLUMNS}
 FROM unnest(%(topic_ids)s::uuid[], %(partitions)s::int[], %(leader_epochs)s::int[], %(offsets)s::bigint[])
   WITH ORDINALITY AS q (topic_id, partition, leader_epoch, log_offset, number)
 LEFT JOIN LATERAL (
@@ -77,7 +77,7 @@ class RemoteLogLookups:
             raise partition_gone(tip)
         if row[1] is None:
             return None
-        return segment_from_row(tip, dict(zip(SEGMENT_COLUMN_NAMES, row[1:], strict=True)))
+        return segment_from_row(tip, dict(zip(FACT_COLUMN_NAMES, row[1:], strict=True)))
 
     async def _ask(self, questions: Sequence[Question]) -> Sequence[Sequence[Any]]:
         values = lookup_values(questions)

@@ -25,8 +25,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from aquifer_metadata.adapters.postgres.database import Database
 from aquifer_metadata.adapters.postgres.driver_statement import DriverStatement
 from aquifer_metadata.adapters.postgres.remote_log_rows import (
-    SEGMENT_COLUMN_NAMES,
-    SEGMENT_COLUMNS,
+    FACT_COLUMN_NAMES,
+    FACT_COLUMNS,
     partition_key,
     segment_from_row,
 )
@@ -156,7 +156,7 @@ chosen AS (
     WHEN 4 THEN '{RetentionReason.COPY_ABANDONED.name}' END AS reason
   FROM classed WHERE class <= %(last_class)s ORDER BY class, number LIMIT {_MAX_CANDIDATES})
 SELECT t.remote_bytes, t.moved_to, t.segments, t.last_start, t.covered_until, t.chosen_until, t.freed_bytes, t.stopped,
-  c.class, c.reason, {SEGMENT_COLUMNS}
+  c.class, c.reason, {FACT_COLUMNS}
 FROM summed t LEFT JOIN chosen c ON true LEFT JOIN remote_log_segment s ON s.segment_id = c.segment_id
 ORDER BY c.class, c.number
 """)
@@ -269,7 +269,7 @@ class RemoteLogRetention:
 
 
 def _candidate(tip: TopicIdPartition, row: Sequence[Any]) -> RetentionCandidate:
-    columns = dict(zip(SEGMENT_COLUMN_NAMES, row[10:], strict=True))
+    columns = dict(zip(FACT_COLUMN_NAMES, row[10:], strict=True))
     return RetentionCandidate(
         metadata=segment_from_row(tip, columns), reason=RetentionReason[row[9]]
     )

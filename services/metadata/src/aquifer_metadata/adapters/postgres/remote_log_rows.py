@@ -10,13 +10,15 @@ from aquifer_core.segment import RemoteLogSegmentMetadata
 from aquifer_core.state import RemoteLogSegmentState
 from sqlalchemy import RowMapping
 
-SEGMENT_COLUMNS = """s.segment_id, s.topic_id, s.partition, s.start_offset, s.end_offset, s.broker_id,
- s.max_timestamp_ms, s.event_timestamp_ms, s.segment_size_bytes, s.state, s.leader_epochs, s.leader_epoch_offsets,
- s.custom_metadata, s.txn_index_empty"""
+FACT_COLUMNS = """s.segment_id, s.start_offset, s.end_offset, s.broker_id, s.max_timestamp_ms, s.event_timestamp_ms,
+ s.segment_size_bytes, s.state, s.leader_epochs, s.leader_epoch_offsets, s.custom_metadata, s.txn_index_empty"""
 """What `segment_from_row` needs of a segment table called `s`."""
 
-SEGMENT_COLUMN_NAMES = tuple(name.strip().removeprefix("s.") for name in SEGMENT_COLUMNS.split(","))
+FACT_COLUMN_NAMES = tuple(name.strip().removeprefix("s.") for name in FACT_COLUMNS.split(","))
 """The same as keys of a row."""
+
+SEGMENT_COLUMNS = f"s.topic_id, s.partition, {FACT_COLUMNS}"
+"""With the partition, for those who did not ask for one."""
 
 
 Columns: TypeAlias = Mapping[str, Any] | RowMapping

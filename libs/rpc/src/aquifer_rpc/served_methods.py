@@ -7,7 +7,7 @@ message is being written, and a failure after the first message, are answered th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from typing import Any, Final, TypeAlias
 
@@ -29,9 +29,10 @@ Behavior: TypeAlias = Callable[[Any, Context], Awaitable[Any]]
 Decoder: TypeAlias = Callable[[bytes], Any]
 
 
-class ServingInterceptor(grpc.aio.ServerInterceptor):
-    """Wraps every handler of a server.
+class ServedMethods(grpc.GenericRpcHandler):
+    """The methods of a server, each in a wrapper of its own that is made when it is called for the first time.
 
+    Generated code adds servicers to it as to a server. It is no interceptor: gRPC would run one more coroutine for every RPC.
     Endless methods are streams without a deadline of their own; `end_watches` ends them when the server drains.
     """
 
@@ -42,31 +43,39 @@ class ServingInterceptor(grpc.aio.ServerInterceptor):
         endless_methods: frozenset[str],
         decoders: Mapping[str, Decoder],
     ) -> None:
+        self.service_names: list[str] = []
         self._settings = settings
         self._decoders = decoders
         self._endless_methods = endless_methods
         self._watches: set[asyncio.Timeout] = set()
-        # gRPC asks anew for each RPC.
-        self._watched: dict[str, tuple[Handler, Handler]] = {}
+        self._added: list[grpc.GenericRpcHandler] = []
+        self._watched: dict[str, Handler] = {}
         self._draining = False
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler | None:
-        """Replaces the handler by one that is watched over; unknown methods stay unknown."""
-        handler = await continuation(handler_call_details)
-        if handler is None:
-            return handler
-        method = handler_call_details.method
-        known = self._watched.get(method)
-        if known is not None and known[0] is handler:
-            return known[1]
-        watch_over = self._streaming if handler.response_streaming else self._unary
-        watched = watch_over(method, handler)
-        self._watched[method] = handler, watched
-        return watched
+    def add_generic_rpc_handlers(self, handlers: Iterable[grpc.ServiceRpcHandler]) -> None:
+        """Takes the methods of a service, and its full name, which generated code does not export."""
+        for handler in handlers:
+            self.service_names.append(handler.service_name())
+            self._added.append(handler)
+
+    def add_registered_method_handlers(
+        self, service_name: str, handlers: Mapping[str, Handler]
+    ) -> None:
+        """Nothing: these are the same methods again."""
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
+        """The wrapped handler of a method; unknown methods stay unknown."""
+        known = self._watched.get(handler_call_details.method)
+        return self._wrapped(handler_call_details) if known is None else known
+
+    def _wrapped(self, details: grpc.HandlerCallDetails) -> Handler | None:
+        for added in self._added:
+            handler = added.service(details)
+            if handler is not None:
+                watch_over = self._streaming if handler.response_streaming else self._unary
+                watched = self._watched[details.method] = watch_over(details.method, handler)
+                return watched
+        return None
 
     def end_watches(self) -> None:
         """Ends every endless stream now with UNAVAILABLE, and refuses new ones."""
