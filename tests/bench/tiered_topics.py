@@ -17,7 +17,7 @@ from fixtures.polling import eventually
 
 _DEADLINE_S = 300.0
 _CALL_S = 10.0
-_POLL_S = 0.1
+_POLL_S = 0.25
 
 
 def rolled_files(suite: Stack, topic: str) -> list[Path]:

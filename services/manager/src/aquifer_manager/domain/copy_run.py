@@ -33,7 +33,7 @@ __all__ = ["CopyParts", "CopyRun"]
 logger = structlog.get_logger(__name__)
 
 _SHORT_WAIT_S: Final = 0.1
-_TELL_INTERVAL_S: Final = 0.2
+_TELL_INTERVAL_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
