@@ -22,8 +22,8 @@ logger = structlog.get_logger(__name__)
 
 _WRITE_HIGH_WATER_BYTES: Final = 1024 * 1024
 _LARGE_REPLY_BYTES: Final = 256 * 1024
-_SLICE_BYTES: Final = 1024 * 1024
-"""Handing so much to the kernel takes about a third of a millisecond; slices of a quarter cost readers a sixth more processor time."""
+_SLICE_BYTES: Final = 1024 * 1024 + 64 * 1024
+"""What clients ask of a partition by default, with what goes around it: a third of a millisecond. Smaller slices cost readers more."""
 
 
 class Dispatch(Protocol):
