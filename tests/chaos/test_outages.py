@@ -89,7 +89,7 @@ async def cold_answers(topic: TieredTopic, until_s: float, *, told: bool) -> set
 
 
 @pytest.mark.parametrize("outage", OUTAGES, ids=str)
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(420)
 async def test_hot_goes_on_cold_is_told_and_all_is_made_up_for(
     chaos_suite: RunningSuite, chaos_topics: MakeTopic, outage: Outage
 ) -> None:
