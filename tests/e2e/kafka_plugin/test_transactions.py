@@ -153,13 +153,20 @@ async def until_member(consumer: JavaConsumer) -> None:
 
 
 async def copied(
-    clients: JavaClients, source: KafkaTopic, target: KafkaTopic, partition: int, *, member: bool
+    clients: JavaClients,
+    source: KafkaTopic,
+    target: KafkaTopic,
+    partition: int,
+    *,
+    protocol: str,
+    member: bool,
 ) -> int:
     """Copy all in transactions with the group's offsets, every second one of which is aborted; where the target ends."""
     group_id = f"{target.name}-{partition}"
     producer = await clients.producer(group_id)
     await producer.init()
-    consumer = await clients.consumer(source.name, "read_committed", group_id=group_id)
+    config = {"group_id": group_id, "group_protocol": protocol}
+    consumer = await clients.consumer(source.name, "read_committed", **config)
     await consumer.subscribe()
     source_end = (await source.offsets()).end
     end, done, commit = 0, 0, False
@@ -186,15 +193,18 @@ async def copied(
 async def test_records_are_copied_exactly_once_from_one_topic_to_another(
     kafka_topics: MakeKafkaTopic, java_clients: JavaClients
 ) -> None:
-    """sendOffsetsToTransaction, committed and aborted, by a member of the group and by who names the group only."""
+    """sendOffsetsToTransaction, committed and aborted, by a member of either kind of group and by who names the group only."""
     source = await kafka_topics(batches=2)
-    target = await kafka_topics(assignment=((1,), (2,)))
+    target = await kafka_topics(assignment=((1,), (2,), (1,)))
     values = [str(number) for number in range(7)]
     await source.produce([Record(key=b"key", value=value.encode()) for value in values])
     assert (await source.until_cold()).local_start == 6
-    for partition, member in enumerate((True, False)):
+    kinds = [("classic", True), ("consumer", True), ("classic", False)]
+    for partition, (protocol, member) in enumerate(kinds):
         async with remote_reads(source) as reads:
-            end = await copied(java_clients, source, target, partition, member=member)
+            end = await copied(
+                java_clients, source, target, partition, protocol=protocol, member=member
+            )
             await reads.were({1: [0, 2, 4]})
         seen = await seen_from_remote(java_clients, target, end, partition)
         assert seen.committed == values
