@@ -21,7 +21,7 @@ class Oracle:
         stuck: the request that is not answered, the first time it comes.
     """
 
-    def __init__(self, most_at_once: int = 1) -> None:
+    def __init__(self, *, most_at_once: int = 1, most_together: int = 4) -> None:
         self.groups: list[list[int]] = []
         self.open = asyncio.Event()
         self.refused: set[int] = set()
@@ -30,7 +30,7 @@ class Oracle:
         self.gathered: GatheredQuestions[int, int] = GatheredQuestions(
             self._ask,
             most_at_once=most_at_once,
-            most_together=4,
+            most_together=most_together,
             is_of_one=lambda error: isinstance(error, PreconditionError),
         )
 
@@ -68,6 +68,64 @@ async def test_those_that_wait_are_asked_together_up_to_a_number(oracle: Oracle)
         assert await asyncio.gather(*tasks) == [0, 10, 20, 30, 40, 50, 60]
         assert oracle.groups == [[0], [1, 2, 3, 4], [5, 6]]
         assert await oracle.gathered.answer(7) == 70
+
+
+async def test_after_company_a_leader_waits_for_those_on_their_way_and_one_without_company_does_not() -> (
+    None
+):
+    """A question a few turns of the event loop behind is taken along, as gRPC brings calls that came in one packet."""
+    oracle = Oracle(most_together=8)
+
+    async def behind(question: int) -> int:
+        for _ in range(4):
+            await asyncio.sleep(0)
+        return await oracle.gathered.answer(question)
+
+    async def two(first: int) -> None:
+        answers = asyncio.gather(oracle.gathered.answer(first), behind(first + 1))
+        assert list(await answers) == [first * 10, first * 10 + 10]
+
+    async with asyncio.timeout(WAIT_S):
+        crowd = await oracle.asked(6)
+        oracle.open.set()
+        await asyncio.gather(*crowd)
+        await two(10)
+        assert oracle.groups[2:] == [[10, 11]]
+        for question in range(20, 30):
+            await oracle.gathered.answer(question)
+        await two(30)
+    assert oracle.groups[-2:] == [[30], [31]]
+
+
+async def test_a_leader_does_not_wait_without_end() -> None:
+    """A new question comes with every turn of the event loop, and the first is asked nevertheless."""
+    oracle = Oracle(most_together=1_000_000)
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as callers:
+        crowd = await oracle.asked(6)
+        oracle.open.set()
+        await asyncio.gather(*crowd)
+        first = callers.create_task(oracle.gathered.answer(10))
+        others = 0
+        while not first.done():
+            others += 1
+            callers.create_task(oracle.gathered.answer(10 + others))
+            await asyncio.sleep(0)
+    assert first.result() == 100
+    assert sum(map(len, oracle.groups)) == 7 + 1 + others
+
+
+async def test_a_leader_cancelled_while_it_waits_for_others_hands_over() -> None:
+    oracle = Oracle(most_together=8)
+    crowd = await oracle.asked(6)
+    oracle.open.set()
+    async with asyncio.timeout(WAIT_S):
+        await asyncio.gather(*crowd)
+        leader = asyncio.create_task(oracle.gathered.answer(10))
+        follower = asyncio.create_task(oracle.gathered.answer(11))
+        await asyncio.sleep(0)
+        leader.cancel()
+        assert await follower == 110
+    assert oracle.groups[2:] == [[11]]
 
 
 async def test_as_many_requests_as_allowed_are_under_way_at_once() -> None:

@@ -1,7 +1,8 @@
 """Questions that arrive while others are being answered wait for a moment and are then asked together.
 
 A question that meets no others is asked at once, so nobody waits for the sake of others. Under load one request answers many, and
-what a request costs beside its content is shared. Every answer is of a request that began after its question came.
+what a request costs beside its content, much of it in the kernel, is shared. For that a leader lets the event loop take in what has
+already reached the process, as long as more comes of it. Every answer is of a request that began after its question came.
 """
 
 import asyncio
@@ -15,6 +16,10 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 
 _LEAD: Final = object()
+
+_MOST_PATIENCE: Final = 16
+"""Turns of the event loop without a new question; gRPC takes a few for each call that it has received."""
+_MOST_TURNS: Final = 128
 
 _Turn: TypeAlias = "asyncio.Future[Any]"
 
@@ -47,6 +52,7 @@ class GatheredQuestions(Generic[Q, A]):
         self._most_together = most_together
         self._is_of_one = is_of_one
         self._leaders = 0
+        self._crowd = 0
         self._waiting: deque[tuple[Q, _Turn]] = deque()
 
     async def answer(self, question: Q) -> A:
@@ -75,9 +81,9 @@ class GatheredQuestions(Generic[Q, A]):
             raise
 
     async def _lead(self, question: Q) -> A:
-        # What the event loop has already read from the network comes first.
-        await asyncio.sleep(0)
+        await self._let_others_come()
         group = self._group()
+        self._crowd = max(len(group), self._crowd // 2)
         if not group:
             return (await self._ask([question]))[0]
         own: _Turn = asyncio.get_running_loop().create_future()
@@ -89,6 +95,19 @@ class GatheredQuestions(Generic[Q, A]):
                 own.exception()  # asyncio complains of errors that nobody looks at
             raise
         return own.result()  # type: ignore[no-any-return]
+
+    async def _let_others_come(self) -> None:
+        """Waits for questions that are on their way; the longer, the more came together lately: one turn when none did."""
+        patience = most = 1 + min(self._crowd, _MOST_PATIENCE)
+        for _ in range(_MOST_TURNS):
+            waiting = len(self._waiting)
+            await asyncio.sleep(0)
+            if len(self._waiting) > waiting:
+                patience = most
+            else:
+                patience -= 1
+            if not patience or len(self._waiting) >= self._most_together - 1:
+                return
 
     def _group(self) -> list[tuple[Q, _Turn]]:
         """Takes those who wait, the first first; without those who gave up."""

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from aquifer_core.errors import AquiferError
+from aquifer_core.gathered import GatheredQuestions
 from aquifer_core.ids import TopicIdPartition
 from aquifer_core.segment import RemoteLogSegmentMetadata
 from aquifer_core.segment_lifecycle import partition_gone
@@ -11,7 +13,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from aquifer_metadata.adapters.postgres.database import Database
 from aquifer_metadata.adapters.postgres.driver_statement import DriverStatement
-from aquifer_metadata.adapters.postgres.gathered import GatheredQuestions
 from aquifer_metadata.adapters.postgres.remote_log_rows import (
     FACT_COLUMN_NAMES,
     FACT_COLUMNS,
@@ -65,7 +66,11 @@ class RemoteLogLookups:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._gathered: GatheredQuestions[Question, Sequence[Any]] = GatheredQuestions(
-            self._ask, most_at_once=_MOST_AT_ONCE, most_together=_MOST_TOGETHER
+            self._ask,
+            most_at_once=_MOST_AT_ONCE,
+            most_together=_MOST_TOGETHER,
+            # A value that the driver refuses. What the database says of itself is true for all.
+            is_of_one=lambda error: not isinstance(error, AquiferError),
         )
 
     async def find(
