@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 import typer
 from aquifer_admin.cli import app
+from aquifer_broker.config.broker_config import BrokerConfig
 from aquifer_broker.config.broker_keys import BROKER_DEFINITIONS
+from aquifer_broker.config.remote_keys import STORAGE_PREFIX
+from aquifer_broker.tiering.plugin_properties import plugin_properties
+from aquifer_client import RemoteRoleConfig
 from aquifer_manager.settings import ManagerSettings
 from aquifer_metadata.settings import MetadataSettings
 from aquifer_rpc import semconv
@@ -115,6 +119,18 @@ def test_the_readme_of_the_command_shows_every_command() -> None:
             assert re.search(rf"aquifer {name} ?([\w-]+\|)*{leaf}(?![\w-])", shown), (
                 f"{name} {leaf}"
             )
+
+
+def test_the_least_properties_of_a_broker_are_accepted() -> None:
+    """Those without tiering, and with it."""
+    blocks = re.findall(
+        r"^```\n(\w[\w.]+=.*?)^```", (ROOT / "clients/broker/README.md").read_text(), re.M | re.S
+    )
+    least, tiering = (dict(line.split("=", 1) for line in text.splitlines()) for text in blocks)
+    for properties in (least, least | tiering):
+        assert BrokerConfig.parse(properties).unknown_keys == ()
+    configs = BrokerConfig.parse(least | tiering).storage_manager_configs("cluster")
+    RemoteRoleConfig.parse(plugin_properties(configs, STORAGE_PREFIX))
 
 
 def test_metrics_and_keys_that_operators_are_told_of_exist() -> None:

@@ -78,6 +78,7 @@ class RemoteStorageManager(ABC):
         Lazy: little is read ahead of the consumer, and closing the iterator stops the transfer. An end past the file's end is cut.
 
         Raises:
+            InvalidRequestError: the positions are no range (reason INVALID_OFFSET_RANGE).
             RemoteResourceNotFoundError: the segment is not in the store.
             PositionOutOfRangeError: `start_position` is past the end.
             CorruptSegmentError: stored bytes do not match their checksum.
@@ -100,6 +101,7 @@ class RemoteStorageManager(ABC):
         `next_segment` is what a sequential reader asks for next: a manager that reads ahead may begin with it.
 
         Raises:
+            InvalidRequestError: `max_bytes` is not positive.
             RemoteResourceNotFoundError: the segment is not in the store.
             OffsetOutOfRangeError: the offset is outside the segment.
             CorruptSegmentError: stored bytes do not match their checksum.
@@ -215,7 +217,16 @@ class PartitionChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentEvent:
-    """One line of a segment's history."""
+    """One line of a segment's history.
+
+    Attributes:
+        sequence: rises with time, with gaps.
+        from_state: None: the copy began.
+        leader_epoch: of the leader that asked for the change; None: somebody who was no leader did.
+        reason: for people; may be empty.
+        trace_id: of the call that made the change, 32 hex digits; empty: it was not traced.
+        timestamp_ms: by the clock of whoever keeps the metadata.
+    """
 
     sequence: int
     segment_id: RemoteLogSegmentId
