@@ -28,18 +28,38 @@ SILENT = Fault(without_checksums=True)
 async def store(
     request: pytest.FixtureRequest, s3_server: S3Endpoint, bucket: str, faulty_s3: FaultyS3
 ) -> AsyncIterator[S3ObjectStore]:
-    store = S3ObjectStore(
-        S3Options(
-            endpoint=faulty_s3.address,
-            bucket=bucket,
-            access_key=s3_server.access_key,
-            secret_key=s3_server.secret_key,
-            retry_timeout_s=2,
-            sign_payloads=request.param,
-        )
-    )
+    store = S3ObjectStore(_options(s3_server, bucket, faulty_s3, request.param))
     yield store
     await store.close()
+
+
+@pytest.fixture(params=[True, False], ids=["signed", "unsigned"])
+async def patient(
+    request: pytest.FixtureRequest, s3_server: S3Endpoint, bucket: str, faulty_s3: FaultyS3
+) -> AsyncIterator[S3ObjectStore]:
+    """Sends again for as long as it takes to send large parts on a busy machine."""
+    options = _options(s3_server, bucket, faulty_s3, request.param, retry_timeout_s=60)
+    store = S3ObjectStore(options)
+    yield store
+    await store.close()
+
+
+def _options(
+    server: S3Endpoint,
+    bucket: str,
+    proxy: FaultyS3,
+    sign_payloads: bool,
+    *,
+    retry_timeout_s: float = 2,
+) -> S3Options:
+    return S3Options(
+        endpoint=proxy.address,
+        bucket=bucket,
+        access_key=server.access_key,
+        secret_key=server.secret_key,
+        retry_timeout_s=retry_timeout_s,
+        sign_payloads=sign_payloads,
+    )
 
 
 @pytest.fixture(params=["crc32c", "md5"])
@@ -52,11 +72,11 @@ def knowing(request: pytest.FixtureRequest, faulty_s3: FaultyS3) -> str:
 
 @pytest.mark.parametrize("operation", ["upload_part", "put_object"])
 async def test_a_copy_that_is_damaged_on_its_way_is_sent_again(
-    store: S3ObjectStore, faulty_s3: FaultyS3, knowing: str, operation: str
+    patient: S3ObjectStore, faulty_s3: FaultyS3, knowing: str, operation: str
 ) -> None:
-    await store.put("first", b"tells what the store knows")
+    await patient.put("first", b"tells what the store knows")
     faulty_s3.fail(operation, fault=DAMAGED, times=3)
-    storage = RemoteStorage(store, options=OPTIONS, writer_version="1")
+    storage = RemoteStorage(patient, options=OPTIONS, writer_version="1")
     segment = builders.segment(LOG, start_offset=0)
     metadata = await copied(storage, segment)
     assert await joined(storage.fetch_log_segment(metadata, 0)) == LOG
