@@ -35,7 +35,7 @@ async def test_the_server_serves_its_database_and_is_gone_after_stop(tmp_path: P
     assert port is not None
     async with ChildProcess(server.spec(), log_dir=tmp_path / "logs") as child:
         assert child.state is ProcessState.READY
-        assert await postgres_ready(server.dsn)
+        assert await eventually(lambda: postgres_ready(server.dsn))
         assert await _setting(server.dsn, "max_connections") == "200"
         assert await _setting(server.dsn, "unix_socket_directories") == ""
         assert await _setting(server.dsn, "listen_addresses") == "127.0.0.1"
@@ -93,13 +93,13 @@ async def test_an_initialisation_that_was_killed_is_done_again(tmp_path: Path) -
     child = ChildProcess(server.spec(), log_dir=tmp_path / "logs")
     starting = asyncio.create_task(child.start())
     half_made = tmp_path / "postgres.initialising" / "global"
-    await eventually(half_made.exists)
+    await eventually(half_made.exists, interval_s=0.002)
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
     assert not (tmp_path / "postgres").exists()
     async with ChildProcess(server.spec(), log_dir=tmp_path / "logs"):
-        assert await postgres_ready(server.dsn)
+        assert await eventually(lambda: postgres_ready(server.dsn))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can take the rights of others away")
@@ -110,7 +110,7 @@ async def test_root_may_keep_its_data_where_nobody_else_may_look(tmp_path: Path)
     async with ChildProcess(server.spec(), log_dir=private / "logs") as child:
         assert child.pid is not None
         assert psutil.Process(child.pid).uids().effective != 0
-        assert await postgres_ready(server.dsn)
+        assert await eventually(lambda: postgres_ready(server.dsn))
     assert private.stat().st_mode & 0o777 == 0o700
 
 
@@ -128,7 +128,7 @@ async def test_root_may_install_it_where_nobody_else_may_look(tmp_path: Path) ->
     programs = private / package.name / "pginstall" / "bin"
     server = EmbeddedPostgres(private / "data", hold_port(), fsync=False, programs=programs)
     async with ChildProcess(server.spec(), log_dir=private / "logs"):
-        assert await postgres_ready(server.dsn)
+        assert await eventually(lambda: postgres_ready(server.dsn))
 
 
 async def _write(dsn: str) -> None:

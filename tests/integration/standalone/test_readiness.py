@@ -16,6 +16,7 @@ from aquifer_standalone.readiness import (
     tcp_open,
 )
 from fixtures.object_store import S3Endpoint
+from fixtures.polling import eventually
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
 
@@ -46,7 +47,7 @@ async def test_a_grpc_server_is_ready_when_its_health_service_says_so() -> None:
         await servicer.set("", _STATUS.NOT_SERVING)
         assert not await grpc_serving(address)
         await servicer.set("", _STATUS.SERVING)
-        assert await grpc_serving(address)
+        assert await eventually(lambda: grpc_serving(address))
         await servicer.set("aquifer.storage", _STATUS.NOT_SERVING)
         assert not await grpc_serving(address, "aquifer.storage")
         assert not await grpc_serving(address, "unknown")
@@ -83,8 +84,8 @@ async def test_a_working_store_and_database_are_ready(
         secret_key=s3_server.secret_key,
         secure=s3_server.secure,
     )
-    assert await postgres_ready(postgres_dsn)
-    assert await s3_writable(target, "readiness")
+    assert await eventually(lambda: postgres_ready(postgres_dsn))
+    assert await eventually(lambda: s3_writable(target, "readiness"))
 
 
 def test_a_held_port_is_nobody_elses_until_it_is_released() -> None:
