@@ -154,7 +154,7 @@ class Database:
         try:
             async with AsyncExitStack() as stack:
                 with self._pool.wait():
-                    connection = await engine.connect()
+                    connection = await _connected(engine)
                 stack.push_async_callback(self._give_back, connection)
                 result = await work(connection)
                 if transactional:
@@ -208,6 +208,14 @@ class Database:
             reason=ErrorReason.DATABASE_UNAVAILABLE,
             retry_after_ms=self.options.retry_after_ms,
         )
+
+
+async def _connected(engine: AsyncEngine) -> AsyncConnection:
+    try:
+        return await engine.connect()
+    except asyncio.CancelledError as cancelled:
+        # Frames in a traceback would keep a socket that was being opened, and the server waiting, until they are collected.
+        raise cancelled.with_traceback(None) from None
 
 
 class _RepeatableError(Exception):
