@@ -1,5 +1,6 @@
 """Records of Kafka's metadata topic, what they come to, and what is to be written to make both sides agree."""
 
+import struct
 from copy import deepcopy
 from typing import Any
 
@@ -24,8 +25,10 @@ from aquifer_admin.metadata_topic.records import (
     decode,
     encode,
 )
+from aquifer_admin.metadata_topic.topic import topic_id_text
 from aquifer_core.errors import CorruptRecordError
 from aquifer_core.ids import KafkaUuid
+from confluent_kafka import Uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,6 +38,15 @@ OFFSET = st.integers(0, 2**63 - 1)
 INT32 = st.integers(0, 2**31 - 1)
 UUID = st.binary(min_size=16, max_size=16).map(lambda raw: str(KafkaUuid(raw)))
 STATE = st.sampled_from([STARTED, FINISHED, DELETING, DELETED])
+
+
+@given(most=INT64, least=INT64)
+def test_topic_ids_of_the_client_library_are_read_as_kafka_writes_them(
+    most: int, least: int
+) -> None:
+    """Segments of a topic whose id has a dash or a low line were taken for those of a deleted topic."""
+    found = Uuid(most, least)
+    assert topic_id_text(found) == str(KafkaUuid(struct.pack(">qq", most, least)))
 
 
 def segment(

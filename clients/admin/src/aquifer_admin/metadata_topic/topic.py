@@ -21,6 +21,7 @@ from confluent_kafka import (
     Producer,
     TopicCollection,
     TopicPartition,
+    Uuid,
 )
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -29,6 +30,7 @@ from aquifer_admin.metadata_topic.records import Record, Segment, Update, decode
 
 NAME: Final = "__remote_log_metadata"
 _PARTITIONS: Final = 50
+_KAFKA_ALPHABET: Final = str.maketrans("+/", "-_")
 _CONFIG: Final = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -130,7 +132,7 @@ class MetadataTopic:
         futures = admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
         found = [future.result(self._timeout_s) for future in futures.values()]
         return [
-            (each.name, str(each.topic_id), partition.id)
+            (each.name, topic_id_text(each.topic_id), partition.id)
             for each in found
             for partition in each.partitions
         ]
@@ -183,6 +185,11 @@ def _append(producer: Producer, record: Segment | Update, partitions: int) -> No
         else:
             producer.poll(0)
             return
+
+
+def topic_id_text(found: Uuid) -> str:
+    """Kafka's text of an id; the library writes it in another alphabet, so that every other one differs."""
+    return str(found).translate(_KAFKA_ALPHABET)
 
 
 def _missing(topic: str) -> RemoteResourceNotFoundError:

@@ -171,4 +171,6 @@ async def _aquifer(*arguments: str, quiet: bool = False) -> bool:
 def _topic_id(bootstrap: str) -> KafkaUuid:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
     [future] = admin.describe_topics(TopicCollection([TOPIC]), request_timeout=CLIENT_S).values()
-    return KafkaUuid.parse(str(future.result(CLIENT_S).topic_id))
+    # The library's alphabet is not Kafka's.
+    text = str(future.result(CLIENT_S).topic_id).translate(str.maketrans("+/", "-_"))
+    return KafkaUuid.parse(text)
