@@ -33,6 +33,7 @@ from aquifer_standalone.postgres import EmbeddedPostgres
 from aquifer_standalone.readiness import grpc_serving
 from aquifer_standalone.spec import ProcessSpec
 from aquifer_standalone.supervisor import Supervisor
+from bench.metadata_deletion import copied, lookups_beside_deletion
 from bench.metadata_facts import (
     CACHE,
     OFFSETS_PER_SEGMENT,
@@ -107,6 +108,8 @@ async def measure() -> dict[str, float]:
         figures["add_finish_per_s"] = await _writes(await empty_database(dsn, "bench_writes"))
         figures["bytes_per_segment"] = bytes_of_facts(large) / large.segments
         figures["segments"] = large.segments
+        both = await kept_facts(dsn, 2 * LONG_LOG, 2)
+        figures |= await _deletion(copied(dsn, both))
         return figures
 
 
@@ -216,6 +219,18 @@ async def _retention(facts: Facts) -> float:
             if len(plan.candidates) != 100:
                 raise RuntimeError(f"{len(plan.candidates)} candidates instead of 100")
         return statistics.median(seconds) * 1000
+
+
+async def _deletion(facts: Facts) -> dict[str, float]:
+    """What look-ups in one partition notice of the deletion of another with 10^5 segments."""
+    async with _running("deletion", facts.dsn) as service, _client(service) as client:
+        before, beside, took_s = await lookups_beside_deletion(client, facts)
+    return {
+        "forget_1e5_s": took_s,
+        "lookup_p99_ms_beside_deletion": _quantile(beside, 99) * 1000,
+        "lookup_p99_beside_deletion_over_before": _quantile(beside, 99) / _quantile(before, 99),
+        "lookup_max_ms_beside_deletion": max(beside) * 1000,
+    }
 
 
 async def _writes(dsn: str) -> float:
