@@ -115,14 +115,18 @@ async def test_a_store_that_refuses_checksums_it_does_not_know_gets_others(
         await store.put("damaged", b"0123456789")
 
 
-async def test_a_store_that_looks_at_no_checksum_is_told_by_the_check(
-    store: S3ObjectStore, faulty_s3: FaultyS3
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (Fault(status=200), "a body that does not match its checksum is stored"),
+        (Fault(status=403, code="AccessDenied"), "AccessDenied"),
+    ],
+)
+async def test_the_check_takes_only_a_refusal_of_the_checksum_for_one(
+    store: S3ObjectStore, faulty_s3: FaultyS3, answer: Fault, text: str
 ) -> None:
-    def takes_everything(operation: str) -> None:
-        faulty_s3.fail("put_object", fault=Fault(status=200), key_part="damaged-bodies/damaged")
-
-    faulty_s3.on_request = takes_everything
+    faulty_s3.fail("put_object", fault=answer, key_part="damaged-bodies/damaged")
     check = StoreCheck(store, store, STORE_CHECKS, clock=SystemClock())
     (result,) = [each async for each in check.run() if each.name == "damaged-bodies"]
     assert result.outcome is Outcome.DEGRADED
-    assert "a body that does not match its checksum is stored" in result.message
+    assert text in result.message

@@ -30,8 +30,7 @@ _BUSY: Final = frozenset(
         "XMinioServerNotInitialized",
     }
 )
-# What came is not what was sent.
-_DAMAGED: Final = frozenset(
+DAMAGED: Final = frozenset(
     {
         "BadDigest",
         "IncompleteBody",
@@ -39,6 +38,7 @@ _DAMAGED: Final = frozenset(
         "XAmzContentSHA256Mismatch",
     }
 )
+"""What came is not what was sent."""
 _CREDENTIALS: Final = frozenset(
     {
         "AccessDenied",
@@ -104,7 +104,7 @@ def _from_s3(error: S3Error, what: str) -> AquiferError:
         return _refused(f"bucket {error.bucket_name} does not exist; {text}")
     if code in _CREDENTIALS:
         return _refused(f"the credentials of this service or their rights do not suffice; {text}")
-    if code in _BUSY or code in _DAMAGED:
+    if code in _BUSY or code in DAMAGED:
         return _unavailable(text)
     return _from_status(error.response.status, what, text)
 

@@ -22,6 +22,8 @@ from minio.error import S3Error, ServerError
 from minio.helpers import DictType
 from urllib3 import BaseHTTPResponse
 
+from aquifer_storage.adapters.s3_errors import DAMAGED
+
 logger = structlog.get_logger(__name__)
 
 CRC32C_HEADER: Final = "x-amz-checksum-crc32c"
@@ -105,7 +107,9 @@ class CheckedWrites(Minio):
         try:
             self._send("PUT", key, data, wrong)
         except S3Error as error:
-            return error.code not in _UNKNOWN_HEADER
+            if error.code in DAMAGED:
+                return True
+            raise  # refused for another reason, which says nothing of this
         return False
 
     def _write(
