@@ -97,6 +97,18 @@ async def test_an_object_that_is_always_damaged_is_not_written(
     assert await store.size_bytes("damaged") is None
 
 
+async def test_what_the_store_confirms_must_be_what_was_sent(
+    store: S3ObjectStore, faulty_s3: FaultyS3
+) -> None:
+    faulty_s3.fail("put_object", fault=Fault(wrong_checksums=True), times=1)
+    await store.put("key", b"0123456789")
+    assert faulty_s3.requests["put_object"] == 2
+    faulty_s3.fail("put_object", fault=Fault(wrong_checksums=True))
+    with pytest.raises(RemoteStorageUnavailableError, match="AAAAAA==") as raised:
+        await store.put("key", b"0123456789")
+    assert raised.value.retry_after_ms
+
+
 @pytest.mark.parametrize("operation", ["put_object", "upload_part", "create_upload"])
 async def test_a_store_that_refuses_checksums_it_does_not_know_gets_others(
     store: S3ObjectStore, faulty_s3: FaultyS3, operation: str

@@ -22,7 +22,7 @@ from minio.error import S3Error, ServerError
 from minio.helpers import DictType
 from urllib3 import BaseHTTPResponse
 
-from aquifer_storage.adapters.s3_errors import DAMAGED
+from aquifer_storage.adapters.s3_errors import DAMAGED, RETRY_AFTER_MS
 
 logger = structlog.get_logger(__name__)
 
@@ -143,7 +143,8 @@ class CheckedWrites(Minio):
             return None
         if confirmed != checksum:
             raise RemoteStorageUnavailableError(
-                f"the store has {len(data)} bytes of {key} with CRC-32C {confirmed}, sent was {checksum}"
+                f"the store has {len(data)} bytes of {key} with CRC-32C {confirmed}, sent was {checksum}",
+                retry_after_ms=RETRY_AFTER_MS,
             )
         return answer
 
