@@ -99,8 +99,8 @@ class CopySettings(Group):
     """Size of the parts of a multipart upload; S3 takes none below 5 MiB."""
     single_put_max_bytes: int = Field(default=64 * MIB, ge=0, le=1 << 30)
     """Logs up to this go up with one request."""
-    parallel_parts: int = Field(default=4, ge=1, le=64)
-    """Parts of one copy in upload at once."""
+    parallel_parts: int = Field(default=2, ge=1, le=64)
+    """Parts of one copy in upload at once. Managers copy several segments at once, which share the budget; raise it for few, large ones."""
     budget_bytes: PositiveInt = 160 * MIB
     """Memory of all parts of all copies together."""
     timeout_s: PositiveFloat = 6 * 3600.0

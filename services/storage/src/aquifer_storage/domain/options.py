@@ -78,7 +78,7 @@ class StorageOptions:
     cpu_threads: int | None = None
     part_size_bytes: int = 32 * MIB
     single_put_max_bytes: int = 64 * MIB
-    parallel_parts: int = 4
+    parallel_parts: int = 2
     upload_budget_bytes: int = 160 * MIB
     chunk_cache_bytes: int = 256 * MIB
     read_ahead_bytes: int = 32 * MIB
