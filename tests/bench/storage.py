@@ -27,6 +27,7 @@ from aquifer_standalone.spec import ProcessSpec
 from aquifer_standalone.supervisor import Supervisor
 from aquifer_standalone.trace_collector import TraceCollector
 from bench import raw_store
+from bench.bare_stream import BareStream, bare_stream
 from fixtures.key_rings import new_key_ring
 
 GIB = 1024**3
@@ -108,8 +109,8 @@ async def measure() -> Mapping[str, float]:
         log = _log(SEGMENT_BYTES)
         file = folder / "raw.log"
         file.write_bytes(log)
-        async with _running(folder) as (service, target):
-            figures = await _rounds(service, target, log, file)
+        async with bare_stream() as bare, _running(folder) as (service, target):
+            figures = await _rounds(service, target, bare, log, file)
         async with _running(folder, AQUIFER_STORAGE_S3__SIGN_PAYLOADS="false") as (service, target):
             figures |= await _unsigned_rounds(service, target, log, file)
         file.write_bytes(text := _text_log(SEGMENT_BYTES))
@@ -127,7 +128,9 @@ async def measure() -> Mapping[str, float]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-async def _rounds(service: _Service, target: S3Target, log: bytes, file: Path) -> dict[str, float]:
+async def _rounds(
+    service: _Service, target: S3Target, bare: BareStream, log: bytes, file: Path
+) -> dict[str, float]:
     rounds, offset_at = _Rounds(), _offsets(log)
     puts = gets = 0.0
     for _ in range(ROUNDS):
@@ -145,6 +148,8 @@ async def _rounds(service: _Service, target: S3Target, log: bytes, file: Path) -
         gets += await service.requests(_GETS) - before
         with rounds.timed("cached", service):
             await _read(service.client, metadata, offset_at)
+        with rounds.timed("bare", service):
+            await bare.read(SEGMENT_BYTES, FETCH_BYTES)
     moved_gib = ROUNDS * len(log) / GIB
     return {
         "raw_put_mb_s": rounds.mb_s("raw_put"),
@@ -157,6 +162,9 @@ async def _rounds(service: _Service, target: S3Target, log: bytes, file: Path) -
         "read_cold_over_raw_get": rounds.speed_over("cold", "raw_get"),
         "read_cached_mb_s": rounds.mb_s("cached"),
         "read_cached_over_cold": rounds.speed_over("cached", "cold"),
+        "bare_stream_mb_s": rounds.mb_s("bare"),
+        "read_cached_over_bare_stream": rounds.speed_over("cached", "bare"),
+        "bare_stream_over_raw_get": rounds.speed_over("bare", "raw_get"),
         "fetch_cpu_s_per_gib": rounds.cpu_s_per_gib("cold"),
         "fetch_cached_cpu_s_per_gib": rounds.cpu_s_per_gib("cached"),
         "get_requests_per_gib": gets / moved_gib,
