@@ -71,7 +71,7 @@ async def _serve(address: str) -> None:
             yield message
 
     server = grpc.aio.server(options=_options(GrpcServerSettings().stream_window_bytes))
-    handlers = {_METHOD: grpc.unary_stream_rpc_method_handler(stream)}
+    handlers: dict[str, Any] = {_METHOD: grpc.unary_stream_rpc_method_handler(stream)}
     server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(_SERVICE, handlers)])
     server.add_insecure_port(address)
     await server.start()
