@@ -12,6 +12,8 @@ from aquifer_core.errors import (
     StaleLeaderEpochError,
 )
 from aquifer_core.ids import RemoteLogSegmentId
+from aquifer_core.ports import RetentionReason
+from aquifer_core.segment_lifecycle import COPY_FAILED
 from aquifer_core.state import RemoteLogSegmentState
 from contract.remote_log_metadata.steps import (
     DELETED,
@@ -130,6 +132,21 @@ class WritingContract:
         await rlmm.add_remote_log_segment_metadata(metadata)
         await move(rlmm, metadata, DELETING, DELETED)
         assert await rlmm.highest_offset_for_epoch(partition, 0) is None
+
+    @pytest.mark.parametrize("reason", [COPY_FAILED, RetentionReason.COPY_ABANDONED.value])
+    async def test_a_copy_that_has_finished_is_not_deleted_as_one_that_has_not(
+        self, rlmm: Manager, reason: str
+    ) -> None:
+        """Whoever takes a copy of another manager for abandoned decides by what it saw before."""
+        partition = tip()
+        metadata = await brought_to(rlmm, builders.remote_segment(partition, 0, 10))
+        with pytest.raises(InvalidStateTransitionError) as refused:
+            await rlmm.update_remote_log_segment_metadata(update(metadata, DELETING, reason=reason))
+        assert refused.value.metadata["from"] == FINISHED.name
+        assert await found(rlmm, partition, 0, 3) == metadata.segment_id
+        await move(rlmm, metadata, DELETING)
+        await rlmm.update_remote_log_segment_metadata(update(metadata, DELETED, reason=reason))
+        assert await listed(rlmm, partition) == []
 
     async def test_an_update_replaces_custom_metadata_also_by_none(self, rlmm: Manager) -> None:
         partition = tip()

@@ -1,5 +1,7 @@
 """Refusals that every RemoteLogMetadataManager shares: invalid transitions and writes of leaders that were replaced (K-1.3)."""
 
+from typing import Final
+
 from aquifer_core.errors import (
     ErrorReason,
     InvalidRequestError,
@@ -9,6 +11,7 @@ from aquifer_core.errors import (
     StaleLeaderEpochError,
 )
 from aquifer_core.ids import RemoteLogSegmentId, TopicIdPartition
+from aquifer_core.ports import RetentionReason
 from aquifer_core.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from aquifer_core.state import (
     RemoteLogSegmentState,
@@ -16,6 +19,11 @@ from aquifer_core.state import (
     is_valid_partition_delete_transition,
     is_valid_segment_transition,
 )
+
+COPY_FAILED: Final = "copy failed"
+"""Reason of whoever deletes a copy because it was not finished."""
+
+_NEVER_FINISHED: Final = frozenset({COPY_FAILED, RetentionReason.COPY_ABANDONED.value})
 
 
 def check_new_segment(metadata: RemoteLogSegmentMetadata) -> None:
@@ -74,6 +82,30 @@ def check_transition(
         raise InvalidStateTransitionError(
             f"segment {segment_id.id} cannot move from {source.name} to {target.name}",
             metadata={"from": source.name, "to": target.name, "segmentId": str(segment_id.id)},
+        )
+
+
+def check_update(update: RemoteLogSegmentMetadataUpdate, source: RemoteLogSegmentState) -> None:
+    """Refuses an update that the state machine forbids, or that deletes as never finished what has been finished meanwhile.
+
+    Whoever takes back a copy of somebody else decides by what it saw before; only here is it known what the copy is by now.
+
+    Raises:
+        InvalidStateTransitionError: metadata keys `from`, `to`, `segmentId`.
+    """
+    check_transition(update.segment_id, source, update.state)
+    if (
+        source is RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+        and update.state is RemoteLogSegmentState.DELETE_SEGMENT_STARTED
+        and update.reason in _NEVER_FINISHED
+    ):
+        raise InvalidStateTransitionError(
+            f"segment {update.segment_id.id} has been finished, so it cannot be deleted for {update.reason!r}",
+            metadata={
+                "from": source.name,
+                "to": update.state.name,
+                "segmentId": str(update.segment_id.id),
+            },
         )
 
 

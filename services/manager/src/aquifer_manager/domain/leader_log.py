@@ -86,7 +86,24 @@ class LeaderLogs:
             )
         if log.highest_remote_offset < copied:
             await self.tell_highest(assignment, copied)
+        if work.copied_offset is not None and log.highest_remote_offset > work.copied_offset:
+            return await self._catch_up(assignment, log, max_segments)
         return log
+
+    async def _catch_up(
+        self, assignment: Assignment, log: LogDescription, max_segments: int
+    ) -> LogDescription:
+        """The broker knows of more than was copied here: another manager may have, and local segments may be gone since."""
+        work = assignment.work
+        summary = await self._facts.summary(assignment.topic_id_partition)
+        highest = await find_highest_remote_offset(self._metadata, log, summary)
+        _same_epoch(assignment)
+        if work.copied_offset is None or highest <= work.copied_offset:
+            return log
+        work.copied_offset = highest
+        return await self.describe(
+            assignment, segments_from_offset=highest + 1, max_segments=max_segments
+        )
 
     async def tell_highest(self, assignment: Assignment, highest_remote_offset: int) -> None:
         """Tells the broker how far remote storage reaches, so that local retention may go on. Idempotent."""

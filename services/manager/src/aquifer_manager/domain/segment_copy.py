@@ -8,8 +8,6 @@ What may have happened is never assumed not to have happened:
   the upload may still have been writing.
 """
 
-from typing import Final
-
 import structlog
 from aquifer_core.errors import (
     AquiferError,
@@ -24,6 +22,7 @@ from aquifer_core.segment import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
 )
+from aquifer_core.segment_lifecycle import COPY_FAILED
 from aquifer_core.state import RemoteLogSegmentState
 
 from aquifer_manager.domain.assignment import Assignment
@@ -36,8 +35,6 @@ from aquifer_manager.domain.upload_slots import UploadSlots
 __all__ = ["SegmentCopy"]
 
 logger = structlog.get_logger(__name__)
-
-_COPY_FAILED: Final = "copy failed"
 
 
 class SegmentCopy:
@@ -253,6 +250,8 @@ class SegmentCopy:
     ) -> None:
         """Deletes a copy that was never finished. Once it is marked, expirations see to the rest, whatever fails here.
 
+        One that was taken for abandoned, and has been finished meanwhile, is kept: metadata refuses to mark it for this reason.
+
         No leader epoch is given: a fenced leader may, and must, clean up its own copy, which nobody else can finish.
 
         Args:
@@ -266,9 +265,12 @@ class SegmentCopy:
         """
         try:
             await self._deletion.mark(
-                segment, reason=_COPY_FAILED, broker_id=broker_id, leader_epoch=None
+                segment, reason=COPY_FAILED, broker_id=broker_id, leader_epoch=None
             )
         except (RemoteResourceNotFoundError, InvalidStateTransitionError) as error:
+            if error.metadata.get("from") == RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name:
+                self._keep(work, segment)
+                return
             # Never recorded; or deleted by somebody else, perhaps before the upload's last object was written.
             logger.debug("failed_copy_is_gone", segment_id=str(segment.segment_id.id), error=error)
             recorded = False
@@ -279,10 +281,23 @@ class SegmentCopy:
             await self._deletion.delete_objects(segment)
             if sure and recorded:
                 await self._deletion.finish(
-                    segment, reason=_COPY_FAILED, broker_id=broker_id, leader_epoch=None
+                    segment, reason=COPY_FAILED, broker_id=broker_id, leader_epoch=None
                 )
         except AquiferError as error:
             self._left_over(segment, error)
+
+    def _keep(self, work: PartitionWork, segment: RemoteLogSegmentMetadata) -> None:
+        """The copy is finished, by whoever began it: how far remote storage reaches has to be looked up again."""
+        logger.info(
+            "copy_was_finished",
+            topic=segment.topic_id_partition.topic,
+            partition=segment.topic_id_partition.partition,
+            segment_id=str(segment.segment_id.id),
+            end_offset=segment.end_offset,
+        )
+        self._forget(work, segment)
+        work.copied_offset = None
+        work.quiet = None
 
     def _left_over(self, segment: RemoteLogSegmentMetadata, error: Exception) -> None:
         logger.warning(

@@ -76,7 +76,7 @@ class RemoteLogWrites:
                 last = await _last_state(connection, segment_id, tip)
                 lifecycle.check_update_of_unknown(update, last)
                 return False
-            lifecycle.check_transition(segment_id, before.state, update.state)
+            lifecycle.check_update(update, before.state)
             if _delete_state(partition) is None:
                 tiering_switch.refuse_late_deletion(update, before.state)
             after = before.with_update(update)
