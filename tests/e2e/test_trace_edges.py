@@ -71,7 +71,7 @@ async def test_a_copy_is_one_trace(suite: RunningSuite, topics: MakeTopic) -> No
             stored.setdefault(segment, []).append(suffix)
     # The manifest last, of each segment: without it nothing counts as copied. Several are copied at once.
     assert stored
-    assert all(suffixes == ["log", "indexes", "manifest"] for suffixes in stored.values()), stored
+    assert all(suffixes == ["log", "manifest"] for suffixes in stored.values()), stored
 
 
 async def test_a_cold_read_is_one_trace(suite: RunningSuite, topics: MakeTopic) -> None:

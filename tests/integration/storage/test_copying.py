@@ -13,7 +13,7 @@ from aquifer_core.errors import (
     RemoteStorageUnavailableError,
 )
 from aquifer_storage.adapters.filesystem import FilesystemObjectStore
-from aquifer_storage.domain.manifest import encode_abandoned
+from aquifer_storage.domain.manifest_codec import encode_abandoned
 from aquifer_storage.domain.options import StorageOptions
 from aquifer_storage.domain.remote_storage import RemoteStorage
 from contract.remote_storage_manager import copied, joined
@@ -24,6 +24,7 @@ OPTIONS = StorageOptions(
     part_size_bytes=10_000,
     single_put_max_bytes=20_000,
     upload_budget_bytes=40_000,
+    manifest_bundle_max_bytes=1_000,
     cleanup_timeout_s=5,
 )
 
@@ -65,13 +66,17 @@ def left(tmp_path: Path) -> Callable[[], list[str]]:
 
 
 SMALL, LARGE = 15_000, 90_000
+"""The indexes of a small one lie in its manifest."""
 AFTER_THE_LOG = [
     ("size_bytes", ".log"),
     ("put", ".indexes"),
     ("create", ".manifest"),
 ]
 STEPS = [
-    *[(SMALL, *step) for step in [("put", ".log"), *AFTER_THE_LOG]],
+    *[
+        (SMALL, *step)
+        for step in [("put", ".log"), ("size_bytes", ".log"), ("create", ".manifest")]
+    ],
     *[
         (LARGE, *step)
         for step in [
@@ -344,7 +349,7 @@ async def test_deleting_waits_for_a_copy_of_the_same_id(
             await go.wait()
 
     objects.before = hold
-    segment = builders.segment()
+    segment = builders.segment(size_bytes=LARGE)
     async with asyncio.TaskGroup() as group:
         group.create_task(copied(storage, segment))
         await reached.wait()
@@ -353,13 +358,19 @@ async def test_deleting_waits_for_a_copy_of_the_same_id(
     assert left() == []
 
 
+@pytest.mark.parametrize(
+    ("size_bytes", "written"),
+    [(SMALL, [".log", ".manifest"]), (LARGE, [".log", ".indexes", ".manifest"])],
+)
 async def test_the_manifest_comes_last_and_goes_first(
-    storage: RemoteStorage, objects: HookedObjectStore
+    storage: RemoteStorage, objects: HookedObjectStore, size_bytes: int, written: list[str]
 ) -> None:
-    segment = builders.segment(size_bytes=SMALL)
+    segment = builders.segment(size_bytes=size_bytes)
     await copied(storage, segment)
-    writes = [key for operation, key in objects.operations if operation in ("put", "create")]
-    assert [Path(key).suffix for key in writes] == [".log", ".indexes", ".manifest"]
+    writes = [key for step, key in objects.operations if step in ("put", "create", "complete")]
+    assert [Path(key).suffix for key in writes] == written
+    described = await storage.describe_segment(segment.metadata)
+    assert [Path(key).suffix for key in described.object_keys] == written
     await storage.delete_log_segment_data(segment.metadata)
     deletes = [key for operation, key in objects.operations if operation == "delete"]
     assert [Path(key).suffix for key in deletes] == [".manifest", ".indexes", ".log"]
@@ -369,7 +380,7 @@ async def test_custom_metadata_saves_the_manifest_of_the_first_read(
     storage: RemoteStorage, objects: HookedObjectStore
 ) -> None:
     """A cold fetch costs one index read and one ranged read for each chunk at most."""
-    segment = builders.segment(size_bytes=3_000)
+    segment = builders.segment(size_bytes=LARGE)
     metadata = await copied(storage, segment)
     objects.operations.clear()
     await joined(storage.fetch_records(metadata, metadata.start_offset, 1))

@@ -38,6 +38,7 @@ OPTIONS = StorageOptions(
     part_size_bytes=10_000,
     single_put_max_bytes=20_000,
     upload_budget_bytes=60_000,
+    manifest_bundle_max_bytes=0,
     cleanup_timeout_s=5,
 )
 

@@ -14,7 +14,7 @@ from aquifer_storage.adapters.s3_client import S3Options
 from aquifer_storage.app import leftover_sweeping
 from aquifer_storage.domain.copy_deadline import copy_deadline
 from aquifer_storage.domain.leftover_sweeper import LeftoverSweeper
-from aquifer_storage.domain.manifest import LARGEST_MARK_BYTES, encode_abandoned
+from aquifer_storage.domain.manifest_codec import LARGEST_MARK_BYTES, encode_abandoned
 from aquifer_storage.domain.object_key import ObjectKeys
 from aquifer_storage.domain.options import StorageOptions
 from aquifer_storage.domain.ports import ObjectInfo, ObjectStore

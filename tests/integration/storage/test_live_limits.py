@@ -26,10 +26,11 @@ def settings(tmp_path: Path) -> StorageSettings:
 async def test_a_copy_that_is_held_back_goes_on_when_its_limit_is_lifted(tmp_path: Path) -> None:
     path = tmp_path / "limits.json"
     path.write_text('{"copy": {"bytes_per_s": 1}}')
-    segment, other = builders.segment(), builders.segment()
+    first, segment, other = builders.segment(), builders.segment(), builders.segment()
     async with running_server(settings(tmp_path)) as server:
         storage = GrpcRemoteStorageManager()
         await storage.configure({"endpoints": f"127.0.0.1:{server.port}"})
+        await copied(storage, first)  # nothing is owed before it
         copying = asyncio.create_task(copied(storage, segment))
         done, _ = await asyncio.wait([copying], timeout=0.5)
         assert not done

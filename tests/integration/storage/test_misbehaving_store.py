@@ -24,6 +24,7 @@ OPTIONS = StorageOptions(
     part_size_bytes=5 * MIB,
     single_put_max_bytes=0,
     upload_budget_bytes=20 * MIB,
+    manifest_bundle_max_bytes=0,
     read_ahead_bytes=0,
     read_timeout_s=30,
 )

@@ -29,6 +29,7 @@ OPTIONS = StorageOptions(
     chunk_cache_bytes=200_000,
     read_ahead_bytes=30_000,
     read_size_bytes=15_000,
+    manifest_bundle_max_bytes=0,
 )
 
 

@@ -31,13 +31,21 @@ async def storage(kind: str, tmp_path: Path) -> AsyncIterator[RemoteStorage]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "codec", "key_id"), [("plain", "none", None), ("sealed", "zstd", "a")]
+    ("kind", "codec", "key_id", "chunks", "objects"),
+    [
+        ("plain", "none", None, 3, 3),
+        ("sealed", "zstd", "a", 3, 3),
+        ("plain_small", "none", None, 3, 2),
+        ("sealed_small", "zstd", "a", 4, 2),
+    ],
 )
 async def test_a_segment_of_an_earlier_version_is_readable(
-    storage: RemoteStorage, codec: str, key_id: str | None
+    storage: RemoteStorage, codec: str, key_id: str | None, chunks: int, objects: int
 ) -> None:
+    """The indexes of small ones lie in the manifest, which is of format version 2."""
     (stored,) = [found async for found in storage.list_stored_segments()]
-    assert (stored.codec, stored.key_id, stored.chunk_count) == (codec, key_id, 3)
+    assert (stored.codec, stored.key_id, stored.chunk_count) == (codec, key_id, chunks)
+    assert len(stored.object_keys) == objects
     metadata = stored.metadata
     log = await joined(storage.fetch_log_segment(metadata, 0))
     assert len(log) == metadata.segment_size_bytes == stored.original_bytes

@@ -22,12 +22,9 @@ from aquifer_storage.adapters.filesystem import FilesystemObjectStore
 from aquifer_storage.domain.custom_metadata import RemoteLogIndexLocation
 from aquifer_storage.domain.envelope import Envelope, WrappedKey
 from aquifer_storage.domain.index_bundle import build_bundle
-from aquifer_storage.domain.manifest import (
+from aquifer_storage.domain.manifest import BundlePart, Manifest, PartLocation, StoredLog
+from aquifer_storage.domain.manifest_codec import (
     FORMAT_VERSION,
-    BundlePart,
-    Manifest,
-    PartLocation,
-    StoredLog,
     decode_manifest,
     encode_manifest,
 )
@@ -40,7 +37,7 @@ from hypothesis import strategies as st
 SEGMENT = builders.segment(size_bytes=9_000)
 
 
-def manifest() -> Manifest:
+def manifest(*, has_bundle: bool = False) -> Manifest:
     """A manifest with everything in it."""
     metadata = replace(SEGMENT.metadata, custom_metadata=b"\x00\xff")
     transform = SegmentTransform(segment_id=metadata.segment_id.id)
@@ -52,13 +49,17 @@ def manifest() -> Manifest:
         metadata=metadata,
         log=log,
         parts=bundle.parts,
+        bundle=bundle.data if has_bundle else None,
         writer_version="1",
         encryption=Envelope(key=WrappedKey(key_id="k1", algorithm="aes-256-kw", data=b"\x00\xff")),
     )
 
 
-def test_a_manifest_survives_its_encoding() -> None:
-    assert decode_manifest(encode_manifest(manifest()), "key") == manifest()
+@pytest.mark.parametrize("has_bundle", [False, True])
+def test_a_manifest_survives_its_encoding(has_bundle: bool) -> None:
+    encoded = encode_manifest(manifest(has_bundle=has_bundle))
+    assert decode_manifest(encoded, "key") == manifest(has_bundle=has_bundle)
+    assert json.loads(encoded)["format_version"] == 1 + has_bundle, "no newer than it needs"
 
 
 JSON = st.recursive(
@@ -88,6 +89,8 @@ ENTRIES = st.fixed_dictionaries(
     },
 )
 """What is different in an entry of the chunk table."""
+BUNDLE_MAX_BYTES = st.sampled_from([0, 1 << 16])
+"""Index bundles in an object of their own, and in the manifest."""
 
 
 @given(data=st.binary(max_size=50) | JSON.map(lambda value: json.dumps(value).encode()))
@@ -96,12 +99,11 @@ def test_an_arbitrary_manifest_is_refused(data: bytes) -> None:
         decode_manifest(data, "key")
 
 
-@given(choices=st.data(), value=JSON)
+@given(choices=st.data(), value=JSON, has_bundle=st.booleans())
 def test_a_manifest_with_one_other_value_is_refused_or_understood(
-    choices: st.DataObject, value: Any
+    choices: st.DataObject, value: Any, has_bundle: bool
 ) -> None:
-    document = json.loads(encode_manifest(manifest()))
-    del document["checksum"]  # by itself it would refuse every change
+    document = json.loads(encode_manifest(manifest(has_bundle=has_bundle)))
     place = document
     while True:
         name = choices.draw(st.sampled_from(sorted(place)))
@@ -113,17 +115,17 @@ def test_a_manifest_with_one_other_value_is_refused_or_understood(
     else:
         del place[name]
     try:
-        decoded = decode_manifest(json.dumps(document).encode(), "key")
+        decoded = decode_manifest(vouched_for(document), "key")
     except AquiferError:
         return
     assert decoded is not None
     assert decode_manifest(encode_manifest(decoded), "key") == decoded
 
 
-@given(choices=st.data(), value=JSON)
+@given(choices=st.data(), value=JSON, bundle_max_bytes=BUNDLE_MAX_BYTES)
 @settings(max_examples=60, deadline=None)
 def test_a_segment_whose_manifest_says_something_else_is_read_right_or_not_at_all(
-    choices: st.DataObject, value: Any
+    choices: st.DataObject, value: Any, bundle_max_bytes: int
 ) -> None:
     """Well-formed, but contradicting what is stored: positions, sizes, checksums, offsets, epochs."""
 
@@ -131,13 +133,17 @@ def test_a_segment_whose_manifest_says_something_else_is_read_right_or_not_at_al
         change_manifest(root, choices, value)
         await look_at_everything(rsm)
 
-    with_stored_segment(check)
+    with_stored_segment(check, bundle_max_bytes)
 
 
-@given(entries=st.lists(ENTRIES, max_size=4), kept=st.integers(0, 5))
+@given(
+    entries=st.lists(ENTRIES, max_size=4),
+    kept=st.integers(0, 5),
+    bundle_max_bytes=BUNDLE_MAX_BYTES,
+)
 @settings(max_examples=60, deadline=None)
 def test_a_chunk_table_that_says_something_else_is_believed_of_no_chunk(
-    entries: list[dict[str, Any]], kept: int
+    entries: list[dict[str, Any]], kept: int, bundle_max_bytes: int
 ) -> None:
     """Every checksum of the bundle holds, and some of its entries are wrong."""
 
@@ -145,7 +151,7 @@ def test_a_chunk_table_that_says_something_else_is_believed_of_no_chunk(
         replace_table(root, entries, kept)
         await look_at_everything(rsm)
 
-    with_stored_segment(check)
+    with_stored_segment(check, bundle_max_bytes)
 
 
 @given(custom=st.builds(RemoteLogIndexLocation, position=LOCATIONS, size_bytes=LOCATIONS))
@@ -171,11 +177,11 @@ def test_a_manifest_of_a_newer_version_is_told_apart_from_a_damaged_one() -> Non
 Check = Callable[[RemoteStorage, Path], Awaitable[None]]
 
 
-def with_stored_segment(check: Check) -> None:
+def with_stored_segment(check: Check, bundle_max_bytes: int = 0) -> None:
     """Copy the segment in chunks of 2000 bytes to files and look at it with a manager that has read nothing yet."""
 
     async def run(root: Path) -> None:
-        options = StorageOptions(chunk_size_bytes=2_000)
+        options = StorageOptions(chunk_size_bytes=2_000, manifest_bundle_max_bytes=bundle_max_bytes)
         writer = RemoteStorage(
             FilesystemObjectStore(root, threads=1), options=options, writer_version="1"
         )
@@ -210,12 +216,15 @@ def damage(root: Path, suffix: str, place: float, flip: int, cut: bool) -> None:
     place=st.floats(0, 1, exclude_max=True),
     flip=st.integers(1, 255),
     cut=st.booleans(),
+    bundle_max_bytes=BUNDLE_MAX_BYTES,
 )
 @settings(max_examples=60, deadline=None)
 def test_damage_is_never_served_and_always_found(
-    suffix: str, place: float, flip: int, cut: bool
+    suffix: str, place: float, flip: int, cut: bool, bundle_max_bytes: int
 ) -> None:
     """A corrupt object byte is DATA_LOSS to readers and a finding to the scrubber."""
+    if suffix == ".indexes":
+        bundle_max_bytes = 0
 
     async def check(rsm: RemoteStorage, root: Path) -> None:
         damage(root, suffix, place, flip, cut)
@@ -235,19 +244,25 @@ def test_damage_is_never_served_and_always_found(
         else:
             assert findings
 
-    with_stored_segment(check)
+    with_stored_segment(check, bundle_max_bytes)
 
 
 def change_manifest(root: Path, choices: st.DataObject, value: Any) -> None:
-    """Change one value in a manifest that has no checksum then."""
+    """Change one value in a manifest whose checksum fits again then."""
     (path,) = root.rglob("*.manifest")
     document = json.loads(path.read_bytes())
-    del document["checksum"]
     place = document
     while isinstance(place[name := choices.draw(st.sampled_from(sorted(place)))], dict):
         place = place[name]
     place[name] = choices.draw(st.just(value) | ODD_NUMBERS)
-    path.write_text(json.dumps(document))
+    path.write_bytes(vouched_for(document))
+
+
+def vouched_for(document: dict[str, Any]) -> bytes:
+    """A manifest with its checksum, which would by itself refuse every change, unless the checksum is what was changed."""
+    document = {name: value for name, value in document.items() if name != "checksum"}
+    digest = hashlib.sha256(json.dumps(document, indent=1).encode()).hexdigest()
+    return json.dumps({**document, "checksum": digest}, indent=1).encode()
 
 
 def changed(entry: RemoteLogIndexEntry, change: dict[str, Any]) -> RemoteLogIndexEntry:
@@ -260,10 +275,10 @@ def changed(entry: RemoteLogIndexEntry, change: dict[str, Any]) -> RemoteLogInde
 
 def replace_table(root: Path, changes: list[dict[str, Any]], kept: int) -> None:
     """Change entries of the chunk table, from the first on, and keep only some; the manifest vouches for the result."""
-    (path,), (indexes,) = root.rglob("*.manifest"), root.rglob("*.indexes")
+    (path,), indexes = root.rglob("*.manifest"), list(root.rglob("*.indexes"))
     manifest = decode_manifest(path.read_bytes(), "key")
     assert manifest is not None
-    bundle, parts, data = indexes.read_bytes(), {}, b""
+    bundle, parts, data = manifest.bundle or indexes[0].read_bytes(), {}, b""
     for part, location in manifest.parts.items():
         content = bundle[location.position : location.position + location.size_bytes]
         if part is BundlePart.REMOTE_LOG_INDEX:
@@ -273,8 +288,10 @@ def replace_table(root: Path, changes: list[dict[str, Any]], kept: int) -> None:
         digest = hashlib.sha256(content).hexdigest()
         parts[part] = PartLocation(position=len(data), size_bytes=len(content), sha256=digest)
         data += content
-    indexes.write_bytes(data)
-    path.write_bytes(encode_manifest(replace(manifest, parts=parts)))
+    if indexes:
+        indexes[0].write_bytes(data)
+    new_bundle = None if indexes else data
+    path.write_bytes(encode_manifest(replace(manifest, parts=parts, bundle=new_bundle)))
 
 
 async def look_at_everything(

@@ -12,7 +12,7 @@ from aquifer_core.errors import AquiferError
 from aquifer_core.segment import IndexType
 from aquifer_storage.adapters.file_key_ring import FileKeyRing
 from aquifer_storage.adapters.filesystem import FilesystemObjectStore
-from aquifer_storage.domain.manifest import decode_manifest, encode_manifest
+from aquifer_storage.domain.manifest_codec import decode_manifest, encode_manifest
 from aquifer_storage.domain.options import StorageOptions
 from aquifer_storage.domain.remote_storage import RemoteStorage
 from contract.remote_storage_manager import joined

@@ -12,12 +12,10 @@ from aquifer_core.segment import RemoteLogSegmentMetadata
 
 from aquifer_storage.domain.custom_metadata import decode_location
 from aquifer_storage.domain.index_bundle import opened_part
+from aquifer_storage.domain.index_parts import IndexParts
 from aquifer_storage.domain.loading_cache import LoadingCache
 from aquifer_storage.domain.manifest import BundlePart
-from aquifer_storage.domain.manifest_store import segment_not_found
-from aquifer_storage.domain.object_key import ObjectKeys
 from aquifer_storage.domain.opened_segments import OpenedSegments
-from aquifer_storage.domain.ports import ObjectStore
 from aquifer_storage.domain.readable_segment import ReadableSegment
 from aquifer_storage.domain.transform import SegmentTransform
 
@@ -31,15 +29,8 @@ class ChunkTables:
     encrypted segments, whose manifest has the data key.
     """
 
-    def __init__(
-        self,
-        objects: ObjectStore,
-        keys: ObjectKeys,
-        opened: OpenedSegments,
-        capacity_chunks: int,
-    ) -> None:
-        self._objects = objects
-        self._keys = keys
+    def __init__(self, parts: IndexParts, opened: OpenedSegments, capacity_chunks: int) -> None:
+        self._parts = parts
         self._opened = opened
         self._cache: LoadingCache[RemoteLogSegmentId, ReadableSegment] = LoadingCache(
             capacity_chunks, weigh=lambda segment: len(segment.table) + 1
@@ -67,9 +58,12 @@ class ChunkTables:
         location = decode_location(metadata.custom_metadata)
         if location is not None:
             try:
-                data = await self._read(metadata, location.position, location.size_bytes)
+                data = await self._parts.read(metadata, location.position, location.size_bytes)
                 return _unencrypted(metadata, parse_table(metadata, data))
-            except CorruptDataError as error:  # custom metadata may be wrong; the manifest decides
+            except (
+                CorruptDataError,
+                RemoteResourceNotFoundError,
+            ) as error:  # custom metadata may be wrong; the manifest decides
                 logger.warning(
                     "chunk_table_is_not_where_custom_metadata_says",
                     segment_id=str(metadata.segment_id),
@@ -77,20 +71,10 @@ class ChunkTables:
                 )
         opened = await self._opened.get(metadata)
         part = opened.manifest.parts[BundlePart.REMOTE_LOG_INDEX]
-        stored = await self._read(metadata, part.position, part.size_bytes)
+        stored = await self._parts.get(metadata, opened.manifest, part)
         data = opened_part(opened.transform, BundlePart.REMOTE_LOG_INDEX, part, stored)
         table = parse_table(metadata, data)
         return ReadableSegment(metadata=metadata, table=table, transform=opened.transform)
-
-    async def _read(
-        self, metadata: RemoteLogSegmentMetadata, position: int, size_bytes: int
-    ) -> bytes:
-        if not size_bytes:
-            return b""
-        try:
-            return await self._objects.get(self._keys.of(metadata).indexes, position, size_bytes)
-        except RemoteResourceNotFoundError as error:
-            raise segment_not_found(metadata) from error
 
 
 def _unencrypted(metadata: RemoteLogSegmentMetadata, table: RemoteLogIndex) -> ReadableSegment:

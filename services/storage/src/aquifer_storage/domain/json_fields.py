@@ -1,5 +1,7 @@
 """Reads a JSON document whose every surprise is a corrupt segment."""
 
+import base64
+import binascii
 import json
 import re
 from collections.abc import Mapping
@@ -99,6 +101,13 @@ class JsonFields:
             return bytes.fromhex(self.text(name))
         except ValueError as error:
             raise self._refused(name, "bytes in hex") from error
+
+    def base64(self, name: str) -> bytes:
+        """Bytes in Base64."""
+        try:
+            return base64.b64decode(self.text(name), validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise self._refused(name, "bytes in Base64") from error
 
     def member(self, name: str, kind: type[_Member]) -> _Member:
         """The name of a member of an enum."""

@@ -18,7 +18,7 @@ from aquifer_core.errors import (
     RemoteResourceNotFoundError,
 )
 
-from aquifer_storage.domain.manifest import LARGEST_MARK_BYTES
+from aquifer_storage.domain.manifest_codec import LARGEST_MARK_BYTES
 from aquifer_storage.domain.manifest_store import ManifestStore
 from aquifer_storage.domain.object_key import MANIFEST_SUFFIX, ObjectKeys, SegmentKeys, keys_of_base
 from aquifer_storage.domain.ports import ObjectInfo, ObjectStore, StoreClock
@@ -68,7 +68,7 @@ class LeftoverSweeper:
         self._objects = objects
         self._store_clock = store_clock
         self._keys = keys
-        self._manifests = ManifestStore(objects, keys, cache_entries=1)
+        self._manifests = ManifestStore(objects, keys, cache_bytes=1)
         self._older_than_s = older_than_s
 
     async def sweep(self) -> int:

@@ -50,14 +50,13 @@ class LimitedObjectStore:
     async def read(
         self, key: str, position: int, lengths_bytes: Sequence[int]
     ) -> AsyncGenerator[bytes, None]:
-        """Read adjacent ranges; the place is held while one arrives, not while the reader is busy with it."""
-        async with aclosing(self._objects.read(key, position, lengths_bytes)) as pieces:
-            while True:
-                async with self._gate.request():
-                    data = await anext(pieces, None)
-                    if data is None:
-                        return
-                    await self._gate.pay(len(data))
+        """Read adjacent ranges with one place: whoever gave it back between them would wait for those who wait for its connection."""
+        async with (
+            self._gate.request(),
+            aclosing(self._objects.read(key, position, lengths_bytes)) as pieces,
+        ):
+            async for data in pieces:
+                await self._gate.pay(len(data))
                 yield data
 
     async def size_bytes(self, key: str) -> int | None:

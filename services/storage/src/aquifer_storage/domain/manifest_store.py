@@ -14,8 +14,8 @@ from aquifer_core.segment import RemoteLogSegmentMetadata, StoredSegment
 
 from aquifer_storage.domain.in_order import in_order
 from aquifer_storage.domain.loading_cache import LoadingCache
-from aquifer_storage.domain.manifest import (
-    Manifest,
+from aquifer_storage.domain.manifest import Manifest
+from aquifer_storage.domain.manifest_codec import (
     decode_manifest,
     encode_abandoned,
     encode_manifest,
@@ -28,6 +28,8 @@ from aquifer_storage.domain.object_key import (
 )
 from aquifer_storage.domain.ports import ObjectStore
 
+_PARSED_BYTES: Final = 8 << 10
+"""Memory that a manifest takes besides the index bundle in it, about."""
 _READS_AT_ONCE: Final = 16
 """Of manifests in a listing. A bucket of 100 000 segments is listed in minutes, not in hours, where a request takes 50 ms."""
 
@@ -44,6 +46,11 @@ class StoredManifest:
         """Return it as the role's contract has it."""
         return self.manifest.stored_segment(self.keys, self.size_bytes)
 
+    @property
+    def memory_bytes(self) -> int:
+        """How much memory it takes, about."""
+        return _PARSED_BYTES + len(self.manifest.bundle or b"")
+
 
 def segment_not_found(metadata: RemoteLogSegmentMetadata) -> RemoteResourceNotFoundError:
     """Return the error for a segment that is not in the store."""
@@ -54,12 +61,14 @@ def segment_not_found(metadata: RemoteLogSegmentMetadata) -> RemoteResourceNotFo
 
 
 class ManifestStore:
-    """The manifests of a store, the ones read last kept in memory."""
+    """The manifests of a store, the ones read last kept in memory, within a number of bytes."""
 
-    def __init__(self, objects: ObjectStore, keys: ObjectKeys, cache_entries: int) -> None:
+    def __init__(self, objects: ObjectStore, keys: ObjectKeys, cache_bytes: int) -> None:
         self._objects = objects
         self._keys = keys
-        self._cache: LoadingCache[str, StoredManifest] = LoadingCache(cache_entries)
+        self._cache: LoadingCache[str, StoredManifest] = LoadingCache(
+            cache_bytes, weigh=lambda stored: stored.memory_bytes
+        )
 
     async def get(self, metadata: RemoteLogSegmentMetadata) -> StoredManifest:
         """Return a segment's manifest.

@@ -65,7 +65,9 @@ class StorageOptions:
         read_ahead_bytes: how far a sequential reader is read ahead; 0 turns that off.
         read_size_bytes: a request to the store reads whole chunks up to the first that reaches it.
         table_cache_chunks: chunk tables kept in memory, counted in chunks.
-        manifest_cache_entries: manifests kept in memory.
+        manifest_bundle_max_bytes: index bundles up to this lie in the manifest, larger ones in an object of their own.
+        manifest_cache_bytes: memory of the manifests kept, with the bundles in them.
+        data_key_cache_entries: data keys kept in memory.
         copy_timeout_s: longest time of a copy; what is to be swept is at least twice as old.
         cleanup_timeout_s: how long a failed copy tries to delete what it wrote.
         read_timeout_s: how long one request for chunks may take, retries included.
@@ -84,7 +86,9 @@ class StorageOptions:
     read_ahead_bytes: int = 32 * MIB
     read_size_bytes: int = 16 * MIB
     table_cache_chunks: int = 100_000
-    manifest_cache_entries: int = 10_000
+    manifest_bundle_max_bytes: int = 64 << 10
+    manifest_cache_bytes: int = 64 * MIB
+    data_key_cache_entries: int = 10_000
     copy_timeout_s: float = 6 * 3600.0
     cleanup_timeout_s: float = 30.0
     read_timeout_s: float = 60.0

@@ -16,6 +16,7 @@ from aquifer_core.segment import (
 from aquifer_storage.domain.chunk_reader import ChunkReader
 from aquifer_storage.domain.chunk_tables import ChunkTables
 from aquifer_storage.domain.cpu_threads import CpuThreads
+from aquifer_storage.domain.index_parts import IndexParts
 from aquifer_storage.domain.limited_store import LimitedObjectStore
 from aquifer_storage.domain.manifest_store import ManifestStore
 from aquifer_storage.domain.object_key import ObjectKeys
@@ -58,11 +59,12 @@ class RemoteStorage(RemoteStorageManager):
         self._held_chunks = held_chunks
         self.options = options
         self.writer_version = writer_version
-        self._manifests = ManifestStore(objects, keys, options.manifest_cache_entries)
+        self._manifests = ManifestStore(objects, keys, options.manifest_cache_bytes)
         self._threads = CpuThreads(options.cpu_threads)
         self._transforms = SegmentTransforms(key_ring, options)
         opened = OpenedSegments(self._manifests, self._transforms)
-        self._tables = ChunkTables(fetching, keys, opened, options.table_cache_chunks)
+        parts = IndexParts(fetching, keys)
+        self._tables = ChunkTables(parts, opened, options.table_cache_chunks)
         self.chunks = ChunkReader(StoredChunks(fetching, keys, self._threads, held_chunks), options)
         self._warmer = SegmentWarmer(self._tables, self.chunks)
         self.writer = SegmentWriter(
@@ -75,7 +77,7 @@ class RemoteStorage(RemoteStorageManager):
             writer_version=writer_version,
         )
         self._reader = SegmentReader(
-            fetching, keys, opened, self._tables, self.chunks, threads=self._threads
+            parts, opened, self._tables, self.chunks, threads=self._threads
         )
         self._verifier = SegmentVerifier(
             verifying, keys, self._manifests, opened, options, threads=self._threads

@@ -17,10 +17,8 @@ from aquifer_storage.domain.chunk_reader import ChunkReader
 from aquifer_storage.domain.chunk_tables import ChunkTables
 from aquifer_storage.domain.cpu_threads import CpuThreads
 from aquifer_storage.domain.index_bundle import PART_OF_INDEX, opened_part
-from aquifer_storage.domain.manifest_store import segment_not_found
-from aquifer_storage.domain.object_key import ObjectKeys
+from aquifer_storage.domain.index_parts import IndexParts
 from aquifer_storage.domain.opened_segments import OpenedSegments
-from aquifer_storage.domain.ports import ObjectStore
 from aquifer_storage.domain.readable_segment import ReadableSegment
 from aquifer_storage.domain.task_owner import TaskOwner
 
@@ -32,16 +30,14 @@ class SegmentReader:
 
     def __init__(
         self,
-        objects: ObjectStore,
-        keys: ObjectKeys,
+        parts: IndexParts,
         opened: OpenedSegments,
         tables: ChunkTables,
         chunks: ChunkReader,
         *,
         threads: CpuThreads,
     ) -> None:
-        self._objects = objects
-        self._keys = keys
+        self._parts = parts
         self._opened = opened
         self._threads = threads
         self._tables = tables
@@ -129,14 +125,7 @@ class SegmentReader:
                     "indexType": index_type.name,
                 },
             )
-        data = b""
-        if location.size_bytes:
-            try:
-                data = await self._objects.get(
-                    self._keys.of(metadata).indexes, location.position, location.size_bytes
-                )
-            except RemoteResourceNotFoundError as error:
-                raise segment_not_found(metadata) from error
+        data = await self._parts.get(metadata, opened.manifest, location)
         return await self._threads.run(opened_part, opened.transform, part, location, data)
 
     async def close(self) -> None:

@@ -22,7 +22,7 @@ class SegmentTransforms:
         self.key_ring = key_ring
         self._options = options
         self._ciphers: LoadingCache[tuple[KafkaUuid, bytes], SegmentCipher] = LoadingCache(
-            options.manifest_cache_entries
+            options.data_key_cache_entries
         )
 
     @property

@@ -68,7 +68,7 @@ class SegmentVerifier:
         findings = list(_manifest_findings(metadata, manifest))
         bundle, bundle_findings = await self._read_bundle(stored, transform)
         findings += bundle_findings
-        verified = stored.size_bytes + len(bundle)
+        verified = stored.size_bytes + (0 if manifest.bundle is not None else len(bundle))
         yield VerifyProgress(verified_bytes=verified, total_bytes=total, findings=tuple(findings))
         segment = _readable(manifest, bundle, transform)
         if segment is not None:
@@ -83,12 +83,14 @@ class SegmentVerifier:
     ) -> tuple[bytes, list[VerifyFinding]]:
         """Read the index bundle and check every part of it."""
         manifest = stored.manifest
-        if not manifest.bundle_bytes:
+        bundle = manifest.bundle
+        if bundle is None and not manifest.bundle_bytes:
             return b"", []
-        try:
-            bundle = await self._objects.get(stored.keys.indexes)
-        except RemoteResourceNotFoundError:
-            return b"", [_finding(INDEXES_PART, f"{stored.keys.indexes} is not in the store")]
+        if bundle is None:
+            try:
+                bundle = await self._objects.get(stored.keys.indexes)
+            except RemoteResourceNotFoundError:
+                return b"", [_finding(INDEXES_PART, f"{stored.keys.indexes} is not in the store")]
         findings = []
         if len(bundle) != manifest.bundle_bytes:
             findings.append(

@@ -46,7 +46,8 @@ _OTHER_COPY_PAUSE_S = 0.3
 class SegmentWriter:
     """Copies and deletes segments.
 
-    The `.log` object goes first, then `.indexes`, and `.manifest` last: without it nothing counts as copied.
+    The `.log` object goes first, then `.indexes` unless it is small enough for the manifest, and `.manifest` last: without it
+    nothing counts as copied.
     """
 
     def __init__(
@@ -173,7 +174,9 @@ class SegmentWriter:
     ) -> StoredManifest:
         table = RemoteLogIndex(log.chunks)
         bundle = await self._threads.run(build_bundle, metadata, data, table, transform)
-        await self._objects.put(self._keys.of(metadata).indexes, bundle.data)
+        is_small = len(bundle.data) <= self._options.manifest_bundle_max_bytes
+        if not is_small:
+            await self._objects.put(self._keys.of(metadata).indexes, bundle.data)
         copied = await self._manifests.create(
             Manifest(
                 metadata=metadata,
@@ -185,6 +188,7 @@ class SegmentWriter:
                     codec=transform.codec,
                 ),
                 parts=bundle.parts,
+                bundle=bundle.data if is_small else None,
                 writer_version=self._writer_version,
                 encryption=transform.envelope,
             )
