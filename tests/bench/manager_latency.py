@@ -35,6 +35,7 @@ _CALL_S = 60.0
 _POLL_S = 0.2
 _OFFSETS_BY_TIME = 200
 _READERS = 8
+_PACED_RECORDS_PER_S = 4000
 _PRODUCE_PAUSE_S = 0.005
 _HOT_TOPIC = "hot-beside-cold"
 
@@ -57,25 +58,27 @@ async def measure_latencies(suite: Stack, topic: str) -> Mapping[str, float]:
 async def measure_hot_beside_cold(
     suite: WatchedStack, cold_topic: str, *, seconds: float, rounds: int
 ) -> Mapping[str, float]:
-    """p99 of producing with eight cold readers at work over p99 without, taking turns.
+    """p99 of producing with eight cold readers at work over p99 without, taking turns: at full speed, and at 4 MB/s each.
 
     Beside it, what the broker's event loop saw: the processor time of its passes is the broker's own part, how late it wakes also contains
     waiting for a processor.
     """
     await asyncio.to_thread(load.create_topic, suite.bootstrap, _HOT_TOPIC, 1, {})
     await asyncio.to_thread(produce_latencies, suite.bootstrap, _HOT_TOPIC, min(seconds, 2.0))
-    without, beside = [], []
+    without, beside, paced = [], [], []
     for _ in range(rounds):
         without.append(await _produced(suite, seconds))
         with _cold_readers(suite.bootstrap, cold_topic):
             beside.append(await _produced(suite, seconds))
+        with _cold_readers(suite.bootstrap, cold_topic, _PACED_RECORDS_PER_S):
+            paced.append(await _produced(suite, seconds))
     alone, busy = _medians(without), _medians(beside)
     return {
         "hot_p99_ms": alone["produce"],
         "hot_p99_with_cold_ms": busy["produce"],
-        "hot_p99_with_cold_over_without": statistics.median(
-            each["produce"] / other["produce"] for other, each in zip(without, beside, strict=True)
-        ),
+        "hot_p99_with_cold_over_without": _produce_over(beside, without),
+        "hot_p99_with_paced_cold_ms": _medians(paced)["produce"],
+        "hot_p99_with_paced_cold_over_without": _produce_over(paced, without),
         "broker_loop_pass_cpu_ms_p99": alone["pass_cpu_ms"],
         "broker_loop_pass_cpu_with_cold_ms_p99": busy["pass_cpu_ms"],
         "broker_loop_late_ms_p99": alone["late_ms"],
@@ -91,6 +94,15 @@ async def _produced(suite: WatchedStack, seconds: float) -> dict[str, float]:
         "produce": percentile(took_ms, 99),
         **{name: percentile(values, 99) for name, values in (await suite.seen()).items()},
     }
+
+
+def _produce_over(
+    these: Sequence[Mapping[str, float]], others: Sequence[Mapping[str, float]]
+) -> float:
+    """Median over the rounds."""
+    return statistics.median(
+        each["produce"] / other["produce"] for each, other in zip(these, others, strict=True)
+    )
 
 
 def _medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -214,9 +226,11 @@ def produce_latencies(bootstrap: str, topic: str, seconds: float) -> list[float]
 
 
 @contextmanager
-def _cold_readers(bootstrap: str, topic: str) -> Iterator[None]:
-    """Eight consumers in a process of their own, each reading the remote part again and again."""
+def _cold_readers(bootstrap: str, topic: str, pace: int | None = None) -> Iterator[None]:
+    """Eight consumers in a process of their own, each reading the remote part again and again, or so many records a second."""
     argv = [sys.executable, "-m", "bench.cold_readers", bootstrap, topic, str(_READERS)]
+    if pace is not None:
+        argv.append(str(pace))
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
