@@ -9,6 +9,7 @@ import builders
 import pytest
 from aquifer_core.errors import (
     ConcurrentUpdateError,
+    CorruptSegmentError,
     RemoteResourceNotFoundError,
     RemoteStorageUnavailableError,
 )
@@ -390,3 +391,37 @@ async def test_custom_metadata_saves_the_manifest_of_the_first_read(
     ]
     other = replace(metadata, custom_metadata=None)
     assert await joined(storage.fetch_log_segment(other, 0)) == segment.log
+
+
+async def test_a_small_segment_is_first_read_with_one_request(
+    storage: RemoteStorage, objects: HookedObjectStore
+) -> None:
+    """Its chunk table came with its metadata; what was copied before, and read from the manifest, came with it too."""
+    segment = builders.segment(size_bytes=SMALL)
+    metadata = await copied(storage, segment)
+    again = await storage.copy_log_segment_data(segment.metadata, segment.data)
+    assert again.custom_metadata == metadata.custom_metadata
+    described = await storage.describe_segment(segment.metadata)
+    assert described.custom_metadata == metadata.custom_metadata
+    for cold in (metadata, replace(metadata, custom_metadata=None)):
+        reader = RemoteStorage(objects, options=OPTIONS, writer_version="1")
+        objects.operations.clear()
+        read = reader.fetch_records(cold, cold.start_offset, LARGE)
+        assert await joined(read) == segment.log
+        steps = [(op, Path(key).suffix) for op, key in objects.operations]
+        without = [("get", ".manifest")] if cold.custom_metadata is None else []
+        assert steps == [*without, ("read", ".log")]
+
+
+async def test_a_small_segment_that_is_gone_or_damaged_is_told_so(
+    storage: RemoteStorage, files: FilesystemObjectStore
+) -> None:
+    segment = builders.segment(size_bytes=SMALL)
+    metadata = await copied(storage, segment)
+    (key, _) = (await storage.describe_segment(metadata)).object_keys
+    await files.put(key, bytes(len(segment.log)))
+    with pytest.raises(CorruptSegmentError, match="chunk 0 at position 0"):
+        await joined(storage.fetch_log_segment(metadata, 0))
+    await files.delete([key])
+    with pytest.raises(RemoteResourceNotFoundError):
+        await joined(storage.fetch_log_segment(metadata, 0))

@@ -1,8 +1,10 @@
 """Sealed segments: rotation, missing keys, tampering in the store, races between processes."""
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import builders
@@ -121,6 +123,37 @@ async def test_a_key_is_rotated_and_retired_without_touching_data(
     for reader in (storage, cached, manifest, opened(objects, ring)):
         assert await joined(reader.fetch_log_segment(metadata, 0)) == segment.log
         assert await reader.fetch_index(metadata, IndexType.OFFSET) == segment.data.offset_index
+
+
+async def test_rewrapping_leaves_indexes_in_the_manifest_as_they_are(
+    objects: HookedObjectStore, ring: KeyRingFiles, tmp_path: Path
+) -> None:
+    """They are sealed there as well, and read with one request for the manifest."""
+    options = replace(OPTIONS, manifest_bundle_max_bytes=1 << 16)
+    storage = RemoteStorage(
+        objects, options=options, writer_version="1", key_ring=FileKeyRing(ring.path)
+    )
+    segment = builders.segment(size_bytes=9_000, producer_snapshot=b"snapshot in the clear")
+    metadata = await copied(storage, segment)
+    path = stored_file(tmp_path, metadata, ".manifest")
+    bundle = base64.b64decode(json.loads(path.read_bytes())["bundle"])
+    assert metadata.custom_metadata is None
+    assert b"in the clear" not in bundle
+    assert [
+        key.rpartition(".")[2] for key in (await storage.describe_segment(metadata)).object_keys
+    ] == ["log", "manifest"]
+    ring.put("b")
+    ring.activate("b")
+    assert (await storage.rewrap_segment(metadata)).is_rewrapped
+    assert base64.b64decode(json.loads(path.read_bytes())["bundle"]) == bundle
+    ring.remove("a", active="b")
+    reader = opened(objects, ring)
+    objects.operations.clear()
+    assert await joined(reader.fetch_log_segment(metadata, 0)) == segment.log
+    assert await reader.fetch_index(metadata, IndexType.OFFSET) == segment.data.offset_index
+    assert objects.count("get") == objects.count("get", ".manifest") == 1
+    findings = [each async for step in reader.verify_segment(metadata) for each in step.findings]
+    assert not findings
 
 
 @pytest.mark.parametrize("is_ring_there", [True, False])

@@ -10,7 +10,7 @@ from aquifer_core.formats.remote_log_index import RemoteLogIndex
 from aquifer_core.ids import RemoteLogSegmentId
 from aquifer_core.segment import RemoteLogSegmentMetadata
 
-from aquifer_storage.domain.custom_metadata import decode_location
+from aquifer_storage.domain.custom_metadata import decode_chunks, decode_location
 from aquifer_storage.domain.index_bundle import opened_part
 from aquifer_storage.domain.index_parts import IndexParts
 from aquifer_storage.domain.loading_cache import LoadingCache
@@ -25,8 +25,8 @@ logger = structlog.get_logger(__name__)
 class ChunkTables:
     """Loads chunk tables and keeps those used last in memory.
 
-    The custom metadata of a segment says where its table lies, so that one read gets it. Without, the manifest says; always so for
-    encrypted segments, whose manifest has the data key.
+    The custom metadata of a segment is its table, if that is short, or says where it lies, so that one read gets it. Without, the
+    manifest says; always so for encrypted segments, whose manifest has the data key.
     """
 
     def __init__(self, parts: IndexParts, opened: OpenedSegments, capacity_chunks: int) -> None:
@@ -55,6 +55,9 @@ class ChunkTables:
         await self._cache.close()
 
     async def _load(self, metadata: RemoteLogSegmentMetadata) -> ReadableSegment:
+        told = decode_chunks(metadata)
+        if told is not None:
+            return _unencrypted(metadata, told)
         location = decode_location(metadata.custom_metadata)
         if location is not None:
             try:

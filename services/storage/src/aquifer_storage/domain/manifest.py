@@ -1,13 +1,16 @@
 """The manifest of a segment: what the store holds of it and how to read that."""
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from aquifer_core.errors import CorruptDataError
+from aquifer_core.formats.remote_log_index import RemoteLogIndex
 from aquifer_core.segment import RemoteLogSegmentMetadata, StoredSegment
 
-from aquifer_storage.domain.custom_metadata import RemoteLogIndexLocation
+from aquifer_storage.domain.custom_metadata import RemoteLogIndexLocation, encode_chunks
 from aquifer_storage.domain.envelope import Envelope
 from aquifer_storage.domain.object_key import SegmentKeys
 
@@ -81,14 +84,20 @@ class Manifest:
 
     @property
     def custom_metadata(self) -> bytes | None:
-        """What a copy answers: where the remote log index lies; none when the manifest must be read anyway, since it is sealed."""
+        """What a copy answers: the remote log index or where it lies; none when the manifest must be read anyway."""
         index = self.parts.get(BundlePart.REMOTE_LOG_INDEX)
         if index is None or not index.size_bytes or self.encryption is not None:
             return None
         if self.bundle is not None:
-            return None
+            return self._chunks(self.bundle[index.position : index.position + index.size_bytes])
         location = RemoteLogIndexLocation(position=index.position, size_bytes=index.size_bytes)
         return location.encode()
+
+    def _chunks(self, table: bytes) -> bytes | None:
+        try:
+            return encode_chunks(self.metadata, RemoteLogIndex.parse(table))
+        except (CorruptDataError, struct.error):  # no copy writes such; who reads it is told
+            return None
 
     def stored_segment(self, keys: SegmentKeys, manifest_bytes: int) -> StoredSegment:
         """Return the manifest as the role's contract has it."""
