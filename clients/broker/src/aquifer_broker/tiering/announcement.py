@@ -16,12 +16,14 @@ class Announcement:
 
     Attributes:
         roles: New partitions, and those with another role or leader epoch.
-        configs: Topics whose settings alone changed.
+        configs: Topics whose settings changed.
+        configured: Partitions of these of which nothing else changed.
         stopped: Partitions that are no longer hosted, or no longer tiered.
     """
 
     roles: tuple[PartitionRole, ...]
     configs: Mapping[KafkaUuid, TieringConfig]
+    configured: tuple[PartitionRole, ...]
     stopped: tuple[PartitionRole, ...]
 
 
@@ -30,7 +32,7 @@ def difference(
 ) -> Announcement:
     """Compares what is hosted with what was announced."""
     roles: list[PartitionRole] = []
-    configs: dict[KafkaUuid, TieringConfig] = {}
+    configured: list[PartitionRole] = []
     seen: set[TopicIdPartition] = set()
     for role in hosted:
         seen.add(role.topic_id_partition)
@@ -41,9 +43,10 @@ def difference(
         ):
             roles.append(role)
         elif before.config != role.config:
-            configs[role.topic_id_partition.topic_id] = role.config
+            configured.append(role)
     return Announcement(
         roles=tuple(roles),
-        configs=configs,
+        configs={role.topic_id_partition.topic_id: role.config for role in configured},
+        configured=tuple(configured),
         stopped=tuple(role for tip, role in announced.items() if tip not in seen),
     )

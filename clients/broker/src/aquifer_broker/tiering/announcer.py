@@ -151,14 +151,16 @@ class Announcer:
         for start in range(0, len(news.roles), _ROLES_A_CALL):
             roles = news.roles[start : start + _ROLES_A_CALL]
             await self._manager.announce(roles)
-            self._announced |= {role.topic_id_partition: role for role in roles}
+            self._note(roles)
         if news.configs:
             await self._manager.change_configs(dict(news.configs))
-            for role in self._hosted():
-                if role.topic_id_partition.topic_id in news.configs:
-                    self._announced[role.topic_id_partition] = role
+            self._note(news.configured)
         # Last: it fails as long as metadata is away, and nothing else is to wait for that.
         await self._delete()
+
+    def _note(self, roles: Sequence[PartitionRole]) -> None:
+        """These were told, as they were when they were looked at: what changed meanwhile is told next."""
+        self._announced |= {role.topic_id_partition: role for role in roles}
 
     async def _stop(self, gone: Sequence[PartitionRole]) -> None:
         self._deletions |= {
@@ -190,11 +192,15 @@ class Announcer:
                 del self._log_starts[tip]
 
     async def _heartbeat(self) -> None:
-        rolled = frozenset(self._rolled)
-        if not rolled and time.monotonic() < self._heartbeat_due_s:
+        if not self._rolled and time.monotonic() < self._heartbeat_due_s:
             return
-        lease_ms = await self._manager.heartbeat(rolled)
-        self._rolled -= rolled
+        # What is rolled during the call is told by the next one.
+        rolled, self._rolled = self._rolled, set()
+        try:
+            lease_ms = await self._manager.heartbeat(rolled)
+        except BaseException:
+            self._rolled |= rolled
+            raise
         self._heartbeat_due_s = _due_s(lease_ms)
 
 
