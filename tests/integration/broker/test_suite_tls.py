@@ -22,7 +22,7 @@ from fixtures.kafka_clients import consume, in_thread, produce
 from fixtures.metadata_service import metadata_settings
 from fixtures.polling import eventually
 from fixtures.tiered_broker import TieredBroker, fill
-from fixtures.tls_authority import TlsAuthority
+from fixtures.tls_authority import Authority, TlsAuthority, TlsFolder
 
 WAIT_S = 60
 
@@ -82,6 +82,43 @@ async def test_a_partition_is_tiered_over_mutual_tls(tiered_with_tls: TieredBrok
         lambda: hosted.log.highest_offset_in_remote_storage == hosted.log.log_end_offset - 1,
         timeout_s=WAIT_S,
     )
+
+
+async def test_tiering_goes_on_when_every_certificate_and_the_authority_are_replaced(
+    tiered_with_tls: TieredBroker, tls_authority: TlsAuthority, tmp_path: Path
+) -> None:
+    hosted = await tiered_with_tls.create()
+    next_authority = Authority("next")
+    fresh = TlsFolder(tmp_path / "fresh").write(next_authority, pair=next_authority.issue())
+    in_use = TlsFolder(tls_authority.ca_file.parent)
+    former = TlsFolder(tmp_path / "former")
+    former.root.mkdir()
+    for name in ("ca.pem", "own.pem", "own.key"):
+        former.replace(former.root / name, (in_use.root / name).read_bytes())
+    assert await _is_let_in(tiered_with_tls, former)
+    in_use.write(next_authority, pair=next_authority.issue())
+    await eventually(lambda: _is_let_in(tiered_with_tls, fresh), timeout_s=WAIT_S)
+    assert not await _is_let_in(tiered_with_tls, former)
+
+    await fill(hosted, 2)
+    await eventually(
+        lambda: hosted.log.highest_offset_in_remote_storage == hosted.log.log_end_offset - 1,
+        timeout_s=WAIT_S,
+    )
+
+
+async def _is_let_in(broker: TieredBroker, folder: TlsFolder) -> bool:
+    """Whether the log service of the broker takes a caller with these files."""
+    tls = TlsClientSettings(
+        ca_file=folder.ca_file, certificate_file=folder.certificate_file, key_file=folder.key_file
+    )
+    settings = GrpcClientSettings(tls=tls, max_attempts=1, private_connection=True)
+    async with connect(broker.tiering.broker_log_address, settings=settings) as channel:
+        try:
+            await BrokerLogServiceStub(channel).DescribeLogs(pb.DescribeLogsRequest())
+        except UnavailableError:
+            return False
+        return True
 
 
 async def test_the_logs_of_a_broker_are_not_for_callers_without_a_certificate(

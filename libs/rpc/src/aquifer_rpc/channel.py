@@ -8,11 +8,12 @@ import grpc
 import grpc.aio
 
 from aquifer_rpc.calls import Method
-from aquifer_rpc.credentials import client_credentials
 from aquifer_rpc.endpoints import Endpoint, Endpoints
 from aquifer_rpc.flow_control import window_options
+from aquifer_rpc.renewed_channel import RenewedChannel
 from aquifer_rpc.retry import RetryPolicy
 from aquifer_rpc.settings import GrpcClientSettings
+from aquifer_rpc.tls_files import client_files
 
 _ROUND_ROBIN: Final = '{"loadBalancingConfig": [{"round_robin": {}}]}'
 
@@ -29,7 +30,7 @@ def connect(
         settings: None takes the defaults.
 
     Raises:
-        InvalidConfigurationError: a TLS file cannot be read.
+        InvalidConfigurationError: a TLS file cannot be read, or the files do not fit together.
     """
     texts = target.split(",") if isinstance(target, str) else target
     targets = list(dict.fromkeys(text.strip() for text in texts if text.strip()))
@@ -120,10 +121,12 @@ class Channel(grpc.aio.Channel):
 
 def _raw_channel(target: str, settings: GrpcClientSettings) -> grpc.aio.Channel:
     options = _options(settings)
-    credentials = client_credentials(settings.tls)
-    if credentials is None:
+    if settings.tls is None:
         return grpc.aio.insecure_channel(target, options=options)
-    return grpc.aio.secure_channel(target, credentials, options=options)
+    return RenewedChannel(
+        lambda credentials: grpc.aio.secure_channel(target, credentials, options=options),
+        client_files(settings.tls),
+    )
 
 
 def _options(settings: GrpcClientSettings) -> list[tuple[str, Any]]:

@@ -1,51 +1,43 @@
-"""TLS material from files."""
-
-from pathlib import Path
+"""gRPC credentials out of TLS files."""
 
 import grpc
-from aquifer_core.errors import InvalidConfigurationError
 
-from aquifer_rpc.settings import TlsClientSettings, TlsServerSettings
+from aquifer_rpc.tls_files import TlsFiles, TlsMaterial
 
 
-def server_credentials(settings: TlsServerSettings | None) -> grpc.ServerCredentials | None:
-    """Credentials of a server; None for plaintext.
+def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
+    """Credentials of a server, which asks for the newest material at each handshake; mutual with authorities.
 
-    Raises:
-        InvalidConfigurationError: a file cannot be read.
+    gRPC asks in threads of its own, one at a time; connections that exist keep what they were made with.
     """
-    if settings is None:
-        return None
-    authorities = _read(settings.client_ca_file)
-    return grpc.ssl_server_credentials(
-        [(_read(settings.key_file) or b"", _read(settings.certificate_file) or b"")],
-        root_certificates=authorities,
-        require_client_auth=authorities is not None,
+    given = files.material
+
+    def fetch() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal given
+        newest = files.material
+        if newest is given:
+            return None
+        given = newest
+        return _configuration(newest)
+
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(given),
+        fetch,  # type: ignore[arg-type]  # the stubs do not know that None means "nothing new"
+        require_client_authentication=given.authorities is not None,
     )
 
 
-def client_credentials(settings: TlsClientSettings | None) -> grpc.ChannelCredentials | None:
-    """Credentials of a client; None for plaintext.
-
-    Raises:
-        InvalidConfigurationError: a file cannot be read.
-    """
-    if settings is None:
-        return None
+def client_credentials(material: TlsMaterial) -> grpc.ChannelCredentials:
+    """Credentials of a client, fixed for the life of a channel."""
     return grpc.ssl_channel_credentials(
-        root_certificates=_read(settings.ca_file),
-        private_key=_read(settings.key_file),
-        certificate_chain=_read(settings.certificate_file),
+        root_certificates=material.authorities,
+        private_key=material.key,
+        certificate_chain=material.certificates,
     )
 
 
-def _read(path: Path | None) -> bytes | None:
-    if path is None:
-        return None
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InvalidConfigurationError(
-            f"{path} cannot be read: {error.strerror}; name a readable PEM file",
-            metadata={"key": "tls"},
-        ) from error
+def _configuration(material: TlsMaterial) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
+        [(material.key or b"", material.certificates or b"")],
+        root_certificates=material.authorities,
+    )

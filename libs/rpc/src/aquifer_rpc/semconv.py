@@ -134,6 +134,13 @@ LOOP_FAILURES: Final = Metric(
     doc="Runs of a supervised loop that failed.",
     attributes=(LOOP,),
 )
+TLS_READS: Final = Metric(
+    name="aquifer.tls.reads",
+    unit="{read}",
+    kind=InstrumentKind.COUNTER,
+    doc="Readings of TLS files that had changed: `ok`, or `refused` and not used.",
+    attributes=(OUTCOME,),
+)
 PROBE_UP: Final = Metric(
     name="aquifer.probe.up",
     unit="1",
@@ -315,6 +322,18 @@ READER_PENDING: Final = Metric(
     unit="{fetch}",
     kind=InstrumentKind.GAUGE,
     doc="Remote reads waiting for a reader.",
+)
+BROKER_READ_LIMIT: Final = Metric(
+    name="aquifer.broker.remote_reads.limit",
+    unit="{read}",
+    kind=InstrumentKind.GAUGE,
+    doc="Remote reads that a broker makes at once now; low while its event loop is late beside producers.",
+)
+BROKER_LOOP_DELAY: Final = Metric(
+    name="aquifer.broker.loop.delay",
+    unit="s",
+    kind=InstrumentKind.GAUGE,
+    doc="How late a broker's event loop woke up, nine times of ten, while there were remote reads beside hot traffic.",
 )
 KAFKA_REQUEST_DURATION: Final = Metric(
     name="aquifer.kafka.request.duration",

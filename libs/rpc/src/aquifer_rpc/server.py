@@ -20,6 +20,7 @@ from aquifer_rpc.health import Probe, Readiness
 from aquifer_rpc.served_methods import Decoder, ServedMethods
 from aquifer_rpc.settings import GrpcServerSettings
 from aquifer_rpc.supervised import SupervisedLoop
+from aquifer_rpc.tls_files import TlsFiles, server_files
 
 logger = structlog.get_logger(__name__)
 
@@ -73,6 +74,7 @@ class GrpcServer:
             decoders=decoders or {},
         )
         self._readiness = Readiness(probes or {}, probe_deadline_s=settings.probe_deadline_s)
+        self._tls_files: TlsFiles | None = None
         self._server: grpc.aio.Server | None = None
         self._stack = AsyncExitStack()
 
@@ -107,6 +109,7 @@ class GrpcServer:
                 interval_s=self._settings.probe_interval_s,
             )
         )
+        await self._watch_tls_files()
         logger.info("server_started", server=self._name, port=self.port)
         return self
 
@@ -158,16 +161,29 @@ class GrpcServer:
 
     def _bind(self, server: grpc.aio.Server) -> int:
         listen = self._settings.listen
-        credentials = server_credentials(self._settings.tls)
+        if self._settings.tls is not None:
+            self._tls_files = server_files(self._settings.tls)
         try:
-            if credentials is None:
+            if self._tls_files is None:
                 return server.add_insecure_port(listen)
-            return server.add_secure_port(listen, credentials)
+            return server.add_secure_port(listen, server_credentials(self._tls_files))
         except RuntimeError as error:
             raise InvalidConfigurationError(
                 f"cannot listen on {listen}: choose a free address of this host",
                 metadata={"key": "grpc.listen"},
             ) from error
+
+    async def _watch_tls_files(self) -> None:
+        tls, files = self._settings.tls, self._tls_files
+        if tls is None or files is None:
+            return
+
+        async def look() -> None:
+            files.look()
+
+        await self._stack.enter_async_context(
+            SupervisedLoop(f"{self._name} TLS files", look, interval_s=tls.reload_interval_s)
+        )
 
 
 async def _signal_received() -> None:
@@ -196,9 +212,16 @@ def _options(settings: GrpcServerSettings) -> list[tuple[str, int]]:
         ("grpc.keepalive_time_ms", int(settings.keepalive_time_s * 1000)),
         ("grpc.keepalive_timeout_ms", int(settings.keepalive_timeout_s * 1000)),
         ("grpc.keepalive_permit_without_calls", 1),
+        *_connection_age(settings),
         (
             "grpc.http2.min_recv_ping_interval_without_data_ms",
             int(settings.min_ping_interval_s * 1000),
         ),
         ("grpc.so_reuseport", int(settings.reuse_port)),
     ]
+
+
+def _connection_age(settings: GrpcServerSettings) -> list[tuple[str, int]]:
+    if settings.max_connection_s is None:
+        return []
+    return [("grpc.max_connection_age_ms", int(settings.max_connection_s * 1000))]

@@ -44,6 +44,8 @@ class TlsServerSettings(Group):
     """PEM private key of the server."""
     client_ca_file: Path | None = None
     """PEM authorities that client certificates must come from; unset: clients are not asked for one."""
+    reload_interval_s: PositiveFloat = 5.0
+    """How often the files are looked at; those that changed are read again."""
 
 
 class TlsClientSettings(Group):
@@ -57,6 +59,8 @@ class TlsClientSettings(Group):
     """PEM private key of the client for mTLS."""
     server_name: str | None = None
     """Name to expect in the server's certificate when it is not the host of the address."""
+    reload_interval_s: PositiveFloat = 5.0
+    """Calls look at the files when nobody has for so long; those that changed are read again."""
 
 
 class GrpcServerSettings(Group):
@@ -82,6 +86,8 @@ class GrpcServerSettings(Group):
     """A probe not answered in this time ends the connection."""
     min_ping_interval_s: PositiveFloat = 5.0
     """Clients that probe more often are cut off."""
+    max_connection_s: PositiveFloat | None = None
+    """Older connections take no further RPCs (a tenth more or less), so that clients connect, and show their certificates, again; unset: no limit."""
     max_concurrent_rpcs: PositiveInt | None = None
     """More than these are refused with RESOURCE_EXHAUSTED; unset: no limit."""
     reuse_port: bool = False
