@@ -115,15 +115,21 @@ async def test_one_kind_of_work_does_not_wait_for_another(tmp_path: Path) -> Non
     await hooked.close()
 
 
-async def test_a_reader_that_is_busy_holds_no_place(tmp_path: Path) -> None:
+async def test_a_read_in_pieces_has_its_place_until_its_end(tmp_path: Path) -> None:
+    """It keeps its connection as long: others that had the place meanwhile would wait for that."""
     limits = WorkLimits()
     limits.apply({Work.FETCH: WorkLimit(concurrency=1)})
-    store = LimitedObjectStore(FilesystemObjectStore(tmp_path), limits, Work.FETCH)
+    hooked = HookedObjectStore(FilesystemObjectStore(tmp_path))
+    store = LimitedObjectStore(hooked, limits, Work.FETCH)
     await store.put("a", b"0123")
     async with asyncio.timeout(60):
         async for piece in store.read("a", 0, [2, 2]):
-            assert await store.get("a", 0, 2) == b"01"
             assert len(piece) == 2
+            if piece == b"01":
+                other = asyncio.create_task(store.size_bytes("a"))
+            await asyncio.sleep(0)
+            assert hooked.count("size_bytes") == 0
+        assert await other == 4
     await store.close()
 
 

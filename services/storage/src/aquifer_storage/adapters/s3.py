@@ -1,7 +1,8 @@
 """Objects in a bucket of an S3 store."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from typing import Final, TypeVar
 
 import structlog
@@ -40,6 +41,9 @@ class S3ObjectStore:
     """Objects in one bucket; implements `domain.ports.ObjectStore`.
 
     Deletes one by one: batches are refused by some stores, and a segment has three objects.
+
+    Connections are waited for here and not in a thread: the reads that have them would wait for that thread. Reads in pieces, which
+    keep theirs at their reader's pace, have three in four at most.
     """
 
     backend: Final = "s3"
@@ -54,6 +58,8 @@ class S3ObjectStore:
             patience_s=options.retry_timeout_s,
             clock=self._clock,
         )
+        self._connections = asyncio.Semaphore(options.connections)
+        self._read_connections = asyncio.Semaphore(max(1, options.connections * 3 // 4))
         self._threads = WorkerThreads(options.connections, "s3")
         self.totals = RequestTotals(self.backend)
 
@@ -199,7 +205,7 @@ class S3ObjectStore:
         while True:
             access_key = self._client.access_key()
             try:
-                async with self._limits.of(operation).slot():
+                async with self._limits.of(operation).slot(), self._connections:
                     with self.totals.record(operation, key, attempt=retries.attempt) as record:
                         answer = await self._run(operation, key, call)
                         record.sent(sent_bytes)
@@ -225,12 +231,15 @@ class S3ObjectStore:
     ) -> AsyncGenerator[bytes, None]:
         """Read ranges with one request; its place is given back when the answer begins, since the reader sets the pace then."""
         limit = self._limits.of("get_object")
-        with self.totals.record("get_object", key, attempt=attempt) as record:
-            total_bytes = sum(lengths_bytes)
+        async with self._read_connections, AsyncExitStack() as stack:
             async with limit.slot():
+                await stack.enter_async_context(self._connections)
+                record = stack.enter_context(self.totals.record("get_object", key, attempt=attempt))
+                total_bytes = sum(lengths_bytes)
                 response = await self._run(
                     "get_object", key, lambda client: client.open(key, position, total_bytes)
                 )
+                stack.callback(release, response)
             try:
                 for length_bytes in lengths_bytes:
                     data = await self._run(
@@ -243,8 +252,6 @@ class S3ObjectStore:
             except RemoteStorageUnavailableError as error:
                 limit.lower(error)
                 raise
-            finally:
-                release(response)
 
     async def _run(self, operation: str, key: str, call: Callable[[S3Client], _T]) -> _T:
         try:

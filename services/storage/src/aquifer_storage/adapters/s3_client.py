@@ -94,7 +94,6 @@ class S3Client(CheckedWrites):
                 {
                     "num_pools": 4,
                     "maxsize": options.connections,
-                    "block": True,
                     "retries": False,
                     "cert_reqs": "CERT_REQUIRED",
                     "ca_certs": options.ca_file or certifi.where(),
