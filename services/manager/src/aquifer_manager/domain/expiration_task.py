@@ -160,7 +160,7 @@ class ExpirationTask:
             retention_bytes=retention.retention_bytes,
             log_start_offset=log.log_start_offset,
             log_end_offset=log.log_end_offset,
-            local_only_bytes=log.local_only_bytes,
+            local_only_bytes=assignment.work.local_only_bytes(log),
             in_progress=frozenset(assignment.work.in_progress),
             copy_abandoned_after_ms=self.copy_abandoned_after_ms,
         )

@@ -60,6 +60,7 @@ class PartitionWork:
         recorded_log_start: log start offset that metadata surely has.
         fenced: metadata knows a higher leader epoch; nothing is done until the partition is announced again.
         in_progress: copies begun and not settled; retention leaves them alone.
+        begun: copies begun, also finished ones as long as the broker may not know of them.
         stored: of these, what is uploaded and waits until all older ones are committed.
         uncommitted: copies to finish before anything else.
         failed: copies to take back before anything else.
@@ -76,6 +77,7 @@ class PartitionWork:
     recorded_log_start: int = -1
     fenced: bool = False
     in_progress: set[KafkaUuid] = field(default_factory=set)
+    begun: dict[KafkaUuid, RemoteLogSegmentMetadata] = field(default_factory=dict)
     stored: dict[KafkaUuid, RemoteLogSegmentMetadata] = field(default_factory=dict)
     uncommitted: dict[KafkaUuid, Uncommitted] = field(default_factory=dict)
     failed: dict[KafkaUuid, RemoteLogSegmentMetadata] = field(default_factory=dict)
@@ -97,6 +99,22 @@ class PartitionWork:
             self.recorded_log_start = -1
         self.leader_epoch = leader_epoch
         self.fenced = False
+
+    def local_only_bytes(self, log: LogDescription) -> int:
+        """Bytes of a log that no finished segment holds, now or a moment later; rather too few than too many.
+
+        Metadata knows of a finished copy before the broker does, and a broker that has just started knows of none.
+        """
+        told = log.highest_remote_offset
+        for segment_id, segment in list(self.begun.items()):
+            if segment_id not in self.in_progress and segment.end_offset <= told:
+                del self.begun[segment_id]
+        untold = [each for each in self.begun.values() if each.end_offset > told]
+        is_gapless = any(each.start_offset <= told + 1 for each in untold)
+        if self.copied_offset is None or (self.copied_offset > told and not is_gapless):
+            # Others copied what the broker does not know of; how many bytes that is cannot be told.
+            return 0
+        return max(0, log.local_only_bytes - sum(each.segment_size_bytes for each in untold))
 
     def note_copied(self, metadata: RemoteLogSegmentMetadata, leader_epoch: int) -> None:
         """A copy begun in a leader epoch is finished in metadata."""

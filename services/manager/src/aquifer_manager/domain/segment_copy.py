@@ -87,6 +87,7 @@ class SegmentCopy:
         """
         work, segment_id = assignment.work, segment.segment_id.id
         work.in_progress.add(segment_id)
+        work.begun[segment_id] = segment
         try:
             await self._add(segment, assignment)
             result = await self._upload(assignment, broker, segment)
@@ -311,6 +312,7 @@ class SegmentCopy:
     def _forget(self, work: PartitionWork, segment: RemoteLogSegmentMetadata) -> None:
         work.failed.pop(segment.segment_id.id, None)
         work.in_progress.discard(segment.segment_id.id)
+        work.begun.pop(segment.segment_id.id, None)
 
     def _finished(
         self, segment: RemoteLogSegmentMetadata, result: CopyResult, broker_id: int
