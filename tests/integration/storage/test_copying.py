@@ -267,6 +267,57 @@ async def test_a_copy_fails_when_another_process_is_cleaning_up_the_same_id(
     assert left() == []
 
 
+@pytest.mark.parametrize("size_bytes", [SMALL, LARGE])
+async def test_a_copy_whose_log_another_process_cleans_up_does_not_succeed(
+    storage: RemoteStorage,
+    objects: HookedObjectStore,
+    left: Callable[[], list[str]],
+    size_bytes: int,
+) -> None:
+    """Client retried on another replica, which has copied the log when the first attempt's clean-up takes it away."""
+    other = RemoteStorage(objects, options=OPTIONS, writer_version="1")
+    segment = builders.segment(size_bytes=size_bytes)
+
+    async def first_attempt_fails(operation: str, key: str) -> None:
+        if operation == "create" and key.endswith(".manifest"):
+            objects.before = fail
+            with pytest.raises(RemoteStorageUnavailableError):
+                await copied(other, segment)
+
+    async def fail(operation: str, key: str) -> None:
+        if operation == "size_bytes" and key.endswith(".log"):
+            objects.before = HookedObjectStore(objects).before
+            raise RemoteStorageUnavailableError("late", retry_after_ms=1)
+
+    objects.before = first_attempt_fails
+    with pytest.raises(ConcurrentUpdateError, match="new segment id"):
+        await copied(storage, segment)
+    assert left() == []
+    await other.writer.close()
+
+
+@pytest.mark.parametrize("size_bytes", [SMALL, LARGE])
+async def test_a_deletion_by_another_process_takes_a_copy_that_ends_beside_it(
+    storage: RemoteStorage,
+    objects: HookedObjectStore,
+    left: Callable[[], list[str]],
+    size_bytes: int,
+) -> None:
+    """No manifest stays without its log."""
+    other = RemoteStorage(objects, options=OPTIONS, writer_version="1")
+    segment = builders.segment(size_bytes=size_bytes)
+
+    async def copy_first(operation: str, key: str) -> None:
+        if operation == "delete" and key.endswith(".log"):
+            objects.before = HookedObjectStore(objects).before
+            await copied(other, segment)
+
+    objects.before = copy_first
+    await storage.delete_log_segment_data(segment.metadata)
+    assert [name for name in left() if name.endswith((".manifest", ".log"))] == []
+    await other.writer.close()
+
+
 async def test_a_truncated_object_is_noticed_before_the_copy_succeeds(
     storage: RemoteStorage, objects: HookedObjectStore, files: FilesystemObjectStore
 ) -> None:
@@ -374,7 +425,7 @@ async def test_the_manifest_comes_last_and_goes_first(
     assert [Path(key).suffix for key in described.object_keys] == written
     await storage.delete_log_segment_data(segment.metadata)
     deletes = [key for operation, key in objects.operations if operation == "delete"]
-    assert [Path(key).suffix for key in deletes] == [".manifest", ".indexes", ".log"]
+    assert [Path(key).suffix for key in deletes] == [".manifest", ".indexes", ".log", ".manifest"]
 
 
 async def test_custom_metadata_saves_the_manifest_of_the_first_read(

@@ -101,9 +101,8 @@ class SegmentWriter:
         async with self._locks.hold(metadata.segment_id):
             self._manifests.forget(metadata)
             await self._objects.delete(keys.all)
-            if self._transforms.key_ring is not None:
-                # Another process may have rewrapped, and so written the manifest, after its deletion.
-                await self._objects.delete([keys.manifest])
+            # Another process may have copied or rewrapped, and so written the manifest, after its deletion.
+            await self._objects.delete([keys.manifest])
             await self._objects.abort_uploads(keys.log)
         logger.info("segment_deleted", segment_id=str(metadata.segment_id))
 
@@ -135,7 +134,9 @@ class SegmentWriter:
                 async with upload:
                     log = await pipeline.run(data.log_segment, upload)
                 await self._check_stored_size(keys.log, log.stored_bytes)
-                return await self._finish(metadata, data, log, transform)
+                copied = await self._finish(metadata, data, log, transform)
+                await self._check_still_there(copied)
+                return copied
         except OvertakenError:
             await upload.abort()
             return await self._wait_for_other(metadata)
@@ -163,6 +164,18 @@ class SegmentWriter:
             raise RemoteStorageUnavailableError(
                 f"{expected_bytes} bytes were written to {key}, but the store has {found}",
                 retry_after_ms=_BUSY_RETRY_MS,
+            )
+
+    async def _check_still_there(self, copied: StoredManifest) -> None:
+        """Withdraw a manifest whose log another process has deleted meanwhile: cleaning up a failed copy of the same id, or on request.
+
+        Whoever deletes takes the log before its own mark, or the manifest once more. So if it did not see this manifest, the log is
+        gone by now.
+        """
+        if await self._objects.size_bytes(copied.keys.log) is None:
+            await self._objects.delete([copied.keys.manifest, copied.keys.indexes])
+            raise ConcurrentUpdateError(
+                f"segment {copied.manifest.metadata.segment_id} was deleted while it was copied; copy with a new segment id"
             )
 
     async def _finish(
