@@ -6,6 +6,7 @@ import builders
 from contract.remote_log_metadata.changing import FencingContract, WritingContract
 from contract.remote_log_metadata.expiring import PartitionDeletionContract, RetentionContract
 from contract.remote_log_metadata.finding import ListingContract, LookupContract
+from contract.remote_log_metadata.running import RunContract
 from contract.remote_log_metadata.steps import Manager, brought_to, changes, listed, tip
 from contract.remote_log_metadata.summarizing import SummaryContract
 from contract.remote_log_metadata.watching import WatchContract
@@ -19,6 +20,7 @@ class RemoteLogMetadataManagerContract(
     PartitionDeletionContract,
     RetentionContract,
     SummaryContract,
+    RunContract,
     WatchContract,
 ):
     """Derive from it and give a fixture `rlmm`: a configured manager that knows nothing yet."""

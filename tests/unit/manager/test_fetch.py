@@ -15,122 +15,17 @@ from aquifer_core.errors import (
     RemoteResourceNotFoundError,
     RemoteStorageUnavailableError,
 )
-from aquifer_core.fakes.remote_log_metadata import InMemoryRemoteLogMetadataManager
 from aquifer_core.fakes.remote_storage import InMemoryRemoteStorageManager
-from aquifer_core.formats.transaction_index import AbortedTransaction
 from aquifer_core.leader_epoch import LeaderEpochEntry
 from aquifer_core.segment import (
-    IndexType,
     IsolationLevel,
     RemoteLogSegmentMetadata,
-    RemoteLogSegmentMetadataUpdate,
 )
-from aquifer_core.state import RemoteLogSegmentState
-from aquifer_manager.domain.aborted_transactions import AbortedTransactions
-from aquifer_manager.domain.backoff import Backoff
-from aquifer_manager.domain.fetch import FetchService
-from aquifer_manager.domain.fetch_plan import FetchPlan, FetchRequest
-from aquifer_manager.domain.ports import NoTelemetry
-from aquifer_manager.domain.quota import ByteQuota
-from aquifer_manager.domain.reader_pool import ReaderPool
-from aquifer_manager.domain.segment_lookup import SegmentLookup
-from fixtures.manager_segments import Segment, batch, put
-from fixtures.manager_world import START_MS, HastyClock, partition
+from aquifer_manager.domain.fetch_plan import FetchRequest
+from fixtures.manager_fetches import Reads, aborted, committed, request
+from fixtures.manager_segments import batch
 
-TIP = partition()
 DOWN = RemoteStorageUnavailableError("store down")
-
-
-class Indexes:
-    """Indexes straight from storage; implements `IndexSource`."""
-
-    def __init__(self, storage: InMemoryRemoteStorageManager) -> None:
-        self._storage = storage
-
-    async def index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
-        return await self._storage.fetch_index(metadata, index_type)
-
-
-class CountingMetadata(InMemoryRemoteLogMetadataManager):
-    """Counts what fetches ask."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.lookups = 0
-        self.txn_lookups = 0
-
-    async def remote_log_segment_metadata(self, *args: Any) -> RemoteLogSegmentMetadata | None:
-        self.lookups += 1
-        return await super().remote_log_segment_metadata(*args)
-
-    async def next_segment_with_txn_index(self, *args: Any) -> RemoteLogSegmentMetadata | None:
-        self.txn_lookups += 1
-        return await super().next_segment_with_txn_index(*args)
-
-
-class Reads:
-    """A fetch service over in-memory roles."""
-
-    def __init__(
-        self,
-        *,
-        readers: int = 10,
-        max_pending: int = 100,
-        bytes_per_second: int | None = None,
-        storage: InMemoryRemoteStorageManager | None = None,
-    ) -> None:
-        self.clock = HastyClock()
-        self.storage = storage or InMemoryRemoteStorageManager()
-        self.metadata = CountingMetadata(clock=self.clock)
-        self.pool = ReaderPool(readers=readers, max_pending=max_pending)
-        self.service = FetchService(
-            self.storage,
-            SegmentLookup(self.metadata, clock=self.clock),
-            AbortedTransactions(self.metadata, Indexes(self.storage)),
-            pool=self.pool,
-            quota=ByteQuota(bytes_per_second, reason=ErrorReason.FETCH_QUOTA, clock=self.clock),
-            clock=self.clock,
-            telemetry=NoTelemetry(),
-            backoff=Backoff(initial_ms=100, max_ms=5000, jitter=0.0),
-        )
-
-    async def put(self, *batches: bytes, **kwargs: Any) -> RemoteLogSegmentMetadata:
-        return await put(Segment(tip=TIP, batches=batches, **kwargs), self.storage, self.metadata)
-
-    async def fetch(self, offset: int, **kwargs: Any) -> tuple[FetchPlan, bytes]:
-        timeout_s = kwargs.pop("timeout_s", 30.0)
-        pieces = self.service.fetch(request(offset, **kwargs), timeout_s)
-        async with aclosing(pieces):
-            plan, *data = [piece async for piece in pieces]
-        assert isinstance(plan, FetchPlan)
-        return plan, b"".join(bytes(piece) for piece in data if not isinstance(piece, FetchPlan))
-
-    async def delete(self, segment: RemoteLogSegmentMetadata) -> None:
-        for state in (
-            RemoteLogSegmentState.DELETE_SEGMENT_STARTED,
-            RemoteLogSegmentState.DELETE_SEGMENT_FINISHED,
-        ):
-            await self.metadata.update_remote_log_segment_metadata(
-                RemoteLogSegmentMetadataUpdate(
-                    segment_id=segment.segment_id,
-                    event_timestamp_ms=START_MS,
-                    state=state,
-                    broker_id=1,
-                )
-            )
-        await self.storage.delete_log_segment_data(segment)
-
-
-def request(offset: int, **kwargs: Any) -> FetchRequest:
-    given: dict[str, Any] = {
-        "topic_id_partition": TIP,
-        "leader_epoch": 0,
-        "fetch_offset": offset,
-        "max_bytes": 1 << 20,
-        "lineage": (LeaderEpochEntry(0, 0),),
-        **kwargs,
-    }
-    return FetchRequest(**given)
 
 
 @pytest.fixture
@@ -333,16 +228,6 @@ async def test_planning_reads_no_data_and_names_the_next_segment_near_the_end(
     assert (early.segment, early.next_segment) == (first, None)
     assert (late.segment, late.next_segment) == (first, second)
     assert "fetch_records" not in reads.storage.calls
-
-
-def aborted(first: int, last: int, stable: int, *, producer: int = 7) -> AbortedTransaction:
-    return AbortedTransaction(
-        producer_id=producer, first_offset=first, last_offset=last, last_stable_offset=stable
-    )
-
-
-def committed(offset: int, **kwargs: Any) -> FetchRequest:
-    return request(offset, isolation_level=IsolationLevel.READ_COMMITTED, **kwargs)
 
 
 async def planned(reads: Reads, wanted: FetchRequest) -> list[tuple[int, int]]:

@@ -30,6 +30,7 @@ from aquifer_core.segment import (
     RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata,
 )
+from aquifer_core.segment_run import RunsUnsupportedError, SegmentRun
 from aquifer_rpc import convert
 from aquifer_rpc.calls import FOREVER, call_stream, call_unary
 from aquifer_rpc.errors import is_unimplemented
@@ -158,6 +159,27 @@ class GrpcRemoteLogMetadataManager(RemoteLogMetadataManager):
         if not answer.HasField("metadata"):
             return None
         return convert.segment_metadata_from_pb(answer.metadata)
+
+    async def segment_run(
+        self, topic_id_partition: TopicIdPartition, leader_epoch: int, offset: int, max_bytes: int
+    ) -> SegmentRun:
+        """See `SegmentRuns`."""
+        request = pb.GetSegmentRunRequest(
+            topic_id_partition=convert.tip_to_pb(topic_id_partition),
+            leader_epoch=leader_epoch,
+            offset=offset,
+            max_bytes=max_bytes,
+        )
+        try:
+            answer = await call_unary(self._stub.GetSegmentRun, request)
+        except InternalError as error:
+            if not is_unimplemented(error):
+                raise
+            raise RunsUnsupportedError("the metadata service has no runs yet") from error
+        return SegmentRun(
+            segments=tuple(map(convert.segment_metadata_from_pb, answer.segments)),
+            may_have_transactions=answer.may_have_transactions,
+        )
 
     async def find_segment_for_timestamp(
         self,

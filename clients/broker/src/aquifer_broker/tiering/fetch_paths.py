@@ -5,7 +5,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from aquifer_core.errors import InternalError
+from aquifer_core.errors import InternalError, RemoteResourceNotFoundError
 from aquifer_core.ports import RemoteStorageManager
 from aquifer_core.segment import RemoteLogSegmentMetadata
 from aquifer_rpc import semconv
@@ -17,6 +17,7 @@ from aquifer_broker.tiering.manager_client import (
     RemoteFetch,
     following,
 )
+from aquifer_broker.tiering.planned_runs import PlannedRuns
 
 __all__ = ["DirectFetchPath", "FetchPath", "FetchedRecords", "ManagerFetchPath"]
 
@@ -79,15 +80,15 @@ class DirectFetchPath:
     def __init__(self, manager: ManagerClient, storage: RemoteStorageManager) -> None:
         self._manager = manager
         self._storage = storage
+        self._runs = PlannedRuns()
 
     async def fetch(self, request: RemoteFetch, deadline_s: float) -> FetchedRecords:
         """See `FetchPath`. A hole at a segment's end is skipped: then the plan is the next segment's."""
         wanted = request
         while True:
-            plan = await self._manager.plan_fetch(wanted, deadline_s)
+            plan, pieces = await self._read(wanted, deadline_s)
             if plan.segment is None:
                 return FetchedRecords(plan=plan, pieces=())
-            pieces = await self._records(plan.segment, plan, request.min_one_batch)
             if pieces or not await self._is_hole(plan.segment, plan, request):
                 size_bytes = sum(map(len, pieces))
                 _FETCHED.add(size_bytes, {semconv.TOPIC.key: request.topic_id_partition.topic})
@@ -96,6 +97,32 @@ class DirectFetchPath:
             if behind is None:
                 return FetchedRecords(plan=replace(plan, segment=None), pieces=())
             wanted = behind
+
+    async def _read(
+        self, request: RemoteFetch, deadline_s: float
+    ) -> tuple[FetchPlan, list[bytes | memoryview]]:
+        plan = self._runs.plan(request) or await self._planned(request, deadline_s)
+        if plan.segment is None:
+            return plan, []
+        try:
+            return plan, await self._records(plan.segment, plan, request.min_one_batch)
+        except RemoteResourceNotFoundError:
+            # Deleted since it was planned: metadata may know another copy.
+            self._runs.forget(request.topic_id_partition)
+            plan = await self._planned(request, deadline_s, fresh=True)
+        if plan.segment is None:
+            return plan, []
+        return plan, await self._records(plan.segment, plan, request.min_one_batch)
+
+    async def _planned(
+        self, request: RemoteFetch, deadline_s: float, *, fresh: bool = False
+    ) -> FetchPlan:
+        until_s = self._runs.begin()
+        plan = await self._manager.plan_fetch(
+            request, deadline_s, reach_bytes=self._runs.reach_bytes(request), fresh=fresh
+        )
+        self._runs.keep(request, plan, until_s)
+        return plan
 
     async def _records(
         self, segment: RemoteLogSegmentMetadata, plan: FetchPlan, min_one_batch: bool

@@ -116,6 +116,8 @@ class FetchPlan:
         fetch_offset: Where to read the segment; differs from the request's after a hole.
         aborted: aborted transactions that remote segments know of.
         next_segment: what follows, near the segment's end.
+        reusable: whether more reads of `segment` and `following` may go by this plan, see `PlannedRuns`.
+        following: segments behind this one, without a gap.
     """
 
     segment: RemoteLogSegmentMetadata | None
@@ -123,6 +125,8 @@ class FetchPlan:
     max_bytes: int
     aborted: tuple[AbortedRange, ...]
     next_segment: RemoteLogSegmentMetadata | None = None
+    reusable: bool = False
+    following: tuple[RemoteLogSegmentMetadata, ...] = ()
 
 
 class ManagerClient:
@@ -278,8 +282,16 @@ class ManagerClient:
                 else:
                     yield answer.data
 
-    async def plan_fetch(self, request: RemoteFetch, deadline_s: float) -> FetchPlan:
+    async def plan_fetch(
+        self, request: RemoteFetch, deadline_s: float, *, reach_bytes: int = 0, fresh: bool = False
+    ) -> FetchPlan:
         """The plan alone.
+
+        Args:
+            request: what is to be read.
+            deadline_s: for the answer.
+            reach_bytes: how far a reusable plan should reach; 0: a plan for one read will do.
+            fresh: what an earlier plan named is gone.
 
         Raises:
             OffsetOutOfRangeError, RemoteResourceNotFoundError, QuotaExceededError, UnavailableError.
@@ -294,6 +306,8 @@ class ManagerClient:
                 min_one_batch=request.min_one_batch,
                 isolation_level=convert.isolation_to_pb(request.isolation),
                 lineage=convert.lineage_to_pb(dict(request.lineage)),
+                reach_bytes=reach_bytes,
+                fresh=fresh,
             ),
             deadline_s=deadline_s,
             retry=False,
@@ -380,4 +394,6 @@ def _plan_from_pb(plan: pb.FetchPlan) -> FetchPlan:
             if plan.HasField("next_segment")
             else None
         ),
+        reusable=plan.reusable,
+        following=tuple(map(convert.segment_metadata_from_pb, plan.following)),
     )

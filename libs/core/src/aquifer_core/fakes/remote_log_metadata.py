@@ -28,6 +28,7 @@ from aquifer_core.segment import (
     RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata,
 )
+from aquifer_core.segment_run import SegmentRun, trimmed_run
 from aquifer_core.state import RemoteLogSegmentState
 
 _State = RemoteLogSegmentState
@@ -170,6 +171,29 @@ class InMemoryRemoteLogMetadataManager(RemoteLogMetadataManager):
                 return known.metadata
             reached = end
         return None
+
+    async def segment_run(
+        self, topic_id_partition: TopicIdPartition, leader_epoch: int, offset: int, max_bytes: int
+    ) -> SegmentRun:
+        """See `SegmentRuns`."""
+        partition = self._of(topic_id_partition)
+        if partition.forgotten:
+            raise lifecycle.partition_gone(topic_id_partition)
+        entries = partition.referenced(leader_epoch)
+        first = bisect_right(entries, offset, key=lambda entry: entry[0]) - 1
+        if first < 0 or entries[first][1] < offset:
+            return SegmentRun(segments=(), may_have_transactions=False)
+        chain = [(start, end, known.metadata) for start, end, known in entries[first:]]
+        finished = [
+            each for each in partition.listed() if each.state is _State.COPY_SEGMENT_FINISHED
+        ]
+        later = [each for each in finished if max(each.segment_leader_epochs) > leader_epoch]
+        return SegmentRun(
+            segments=tuple(trimmed_run(chain, offset, max_bytes)),
+            may_have_transactions=not all(
+                each.txn_index_empty for each in (*later, *(segment for _, _, segment in chain))
+            ),
+        )
 
     async def find_segment_for_timestamp(
         self,

@@ -34,6 +34,7 @@ from aquifer_manager.domain.quota import ByteQuota
 from aquifer_manager.domain.reader_pool import ReaderPool
 from aquifer_manager.domain.remote_log_manager import RemoteLogManager
 from aquifer_manager.domain.segment_lookup import SegmentLookup
+from aquifer_manager.domain.segment_runs import RunLookup
 from aquifer_manager.domain.tasks import TaskState
 from aquifer_manager.servicer import RemoteLogManagerServicer
 from aquifer_manager.settings import ManagerSettings
@@ -183,6 +184,7 @@ class Manager:
             storage,
             SegmentLookup(metadata, clock=clock, ttl_s=settings.segment_lookup_ttl_ms / 1000),
             AbortedTransactions(metadata, indexes),
+            runs=RunLookup(metadata, clock=clock),
             pool=pool,
             quota=ByteQuota(
                 settings.fetch_max_bytes_per_second,

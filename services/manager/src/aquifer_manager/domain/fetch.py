@@ -14,14 +14,17 @@ from aquifer_core.errors import (
 )
 from aquifer_core.ports import Clock, RemoteStorageManager
 from aquifer_core.segment import IsolationLevel, RemoteLogSegmentMetadata
+from aquifer_core.segment_run import SegmentRun
 
 from aquifer_manager.domain.aborted_transactions import AbortedTransactions
 from aquifer_manager.domain.backoff import RETRIABLE, Backoff, retry_until
 from aquifer_manager.domain.fetch_plan import FetchPlan, FetchRequest
+from aquifer_manager.domain.fetch_reading import Piece, Reading
 from aquifer_manager.domain.ports import Telemetry
 from aquifer_manager.domain.quota import ByteQuota
 from aquifer_manager.domain.reader_pool import ReaderPool
 from aquifer_manager.domain.segment_lookup import SegmentLookup
+from aquifer_manager.domain.segment_runs import RunLookup
 from aquifer_manager.domain.streams import closing
 from aquifer_manager.domain.together import together
 
@@ -30,8 +33,6 @@ __all__ = ["FETCH_BACKOFF", "FetchService"]
 FETCH_BACKOFF: Final = Backoff(initial_ms=100, max_ms=5000)
 
 _READ_AHEAD_FROM: Final = 0.75
-
-Piece = bytes | memoryview
 
 
 class FetchService:
@@ -43,6 +44,7 @@ class FetchService:
         lookup: SegmentLookup,
         transactions: AbortedTransactions,
         *,
+        runs: RunLookup,
         pool: ReaderPool,
         quota: ByteQuota,
         clock: Clock,
@@ -52,6 +54,7 @@ class FetchService:
         self._storage = storage
         self._lookup = lookup
         self._transactions = transactions
+        self._runs = runs
         self._pool = pool
         self._quota = quota
         self._clock = clock
@@ -102,7 +105,7 @@ class FetchService:
             CorruptSegmentError: stored bytes are damaged.
         """
         deadline_s = self._begin(request, timeout_s)
-        reading = _Reading(request)
+        reading = Reading(request)
         async with self._counted(request), self._pool.slot():
             reservation = self._quota.try_reserve(request.max_bytes)
             try:
@@ -135,7 +138,7 @@ class FetchService:
             raise
 
     async def _read(
-        self, reading: "_Reading", deadline_s: float
+        self, reading: Reading, deadline_s: float
     ) -> AsyncGenerator[FetchPlan | Piece, None]:
         """Reads; after a failure of storage or metadata again, skipping what was handed on."""
         failures = 0
@@ -156,7 +159,7 @@ class FetchService:
                 await self._pause(error, failures, deadline_s)
 
     async def _attempt(
-        self, reading: "_Reading", *, fresh: bool
+        self, reading: Reading, *, fresh: bool
     ) -> AsyncGenerator[FetchPlan | Piece, None]:
         request = reading.request
         plan = reading.plan or await self._located(
@@ -200,17 +203,40 @@ class FetchService:
                 yield piece
 
     async def _plan(self, request: FetchRequest) -> FetchPlan:
-        epoch, offset = request.leader_epoch, request.fetch_offset
-        fresh = False
+        fresh = request.fresh
         try:
-            plan = await self._plan_at(request, epoch, offset)
+            plan = await self._plan_once(request, fresh=fresh)
         except RemoteResourceNotFoundError:
             # An index of a segment deleted meanwhile: metadata may know another copy.
             fresh = True
-            plan = await self._plan_at(request, epoch, offset, fresh=True)
+            plan = await self._plan_once(request, fresh=True)
         if plan is None:
             raise _not_remote(request, fresh=fresh)
         return plan
+
+    async def _plan_once(self, request: FetchRequest, *, fresh: bool) -> FetchPlan | None:
+        # Under a quota every read has to come by.
+        if request.reach_bytes > 0 and not self._quota.is_limited:
+            run = await self._runs.find(request)
+            if run is not None:
+                return await self._plan_of_run(request, run)
+        return await self._plan_at(request, request.leader_epoch, request.fetch_offset, fresh=fresh)
+
+    async def _plan_of_run(self, request: FetchRequest, run: SegmentRun) -> FetchPlan | None:
+        """A plan for more than one read, unless each read has to find its own aborted transactions."""
+        if not run.segments:
+            return None
+        segment, *following = run.segments
+        plan = FetchPlan(
+            segment=segment,
+            fetch_offset=request.fetch_offset,
+            max_bytes=request.max_bytes,
+            next_segment=following[0] if following else None,
+        )
+        committed = request.isolation_level is IsolationLevel.READ_COMMITTED
+        if committed and run.may_have_transactions:
+            return await self._with_aborted(request, plan)
+        return replace(plan, reusable=True, following=tuple(following))
 
     async def _plan_at(
         self, request: FetchRequest, leader_epoch: int, offset: int, *, fresh: bool = False
@@ -284,40 +310,6 @@ class FetchService:
         if self._clock.monotonic_s() + pause_s >= deadline_s:
             raise error
         await self._clock.sleep(pause_s)
-
-
-class _Reading:
-    """How far one fetch has come: the plan once it was handed on, and the bytes after it."""
-
-    def __init__(self, request: FetchRequest) -> None:
-        self.request = request
-        self.plan: FetchPlan | None = None
-        self.sent_bytes = 0
-
-    async def rest(
-        self, plan: FetchPlan, first: Piece | None, pieces: AsyncIterator[Piece]
-    ) -> AsyncGenerator[FetchPlan | Piece, None]:
-        """What of a read from the start has not been handed on yet; the plan comes with the first bytes."""
-        if first is None:
-            return
-        if self.plan is None:
-            self.plan = plan
-            yield plan
-        skip = self.sent_bytes
-        async for piece in _after(first, pieces):
-            cut = min(skip, len(piece))
-            skip -= cut
-            if cut == len(piece):
-                continue
-            rest = memoryview(piece)[cut:] if cut else piece
-            self.sent_bytes += len(rest)
-            yield rest
-
-
-async def _after(first: Piece, pieces: AsyncIterator[Piece]) -> AsyncGenerator[Piece, None]:
-    yield first
-    async for piece in pieces:
-        yield piece
 
 
 def _not_remote(request: FetchRequest, *, fresh: bool) -> AquiferError:

@@ -18,6 +18,8 @@ class FetchRequest:
         leader_epoch: that the broker's lineage has for `fetch_offset`.
         max_bytes: at least 1.
         lineage: the leader's epochs, for holes at a segment's end and for aborted transactions.
+        reach_bytes: how far a reusable plan should reach; 0: none is wanted.
+        fresh: what an earlier plan named is gone; nothing remembered will do.
     """
 
     topic_id_partition: TopicIdPartition
@@ -27,6 +29,8 @@ class FetchRequest:
     min_one_batch: bool = True
     isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     lineage: tuple[LeaderEpochEntry, ...] = ()
+    reach_bytes: int = 0
+    fresh: bool = False
 
     def epochs(self) -> LeaderEpochCache:
         """The lineage; a caller that gave none means the one epoch."""
@@ -44,6 +48,8 @@ class FetchPlan:
         fetch_offset: differs from the request's after a hole.
         aborted: aborted transactions of remote segments in the range.
         next_segment: for read-ahead, when the offset is near the segment's end.
+        reusable: whether `segment` and `following` may be read on from without another plan, see the contract.
+        following: segments behind this one, without a gap.
     """
 
     segment: RemoteLogSegmentMetadata | None
@@ -51,3 +57,5 @@ class FetchPlan:
     max_bytes: int
     aborted: tuple[AbortedTransaction, ...] = field(default=())
     next_segment: RemoteLogSegmentMetadata | None = None
+    reusable: bool = False
+    following: tuple[RemoteLogSegmentMetadata, ...] = ()

@@ -36,6 +36,11 @@ class ByteQuota:
         self._level = self._capacity
         self._filled_s = clock.monotonic_s()
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a limit at all."""
+        return self._rate is not None
+
     def try_reserve(self, size_bytes: int) -> "Reservation":
         """Takes bytes out of the bucket.
 

@@ -130,7 +130,7 @@ class RemoteLogManagerServicer(pb_grpc.RemoteLogManagerServiceServicer):
         self, request: pb.PlanFetchRequest, context: Context
     ) -> pb.PlanFetchResponse:
         """See the contract."""
-        wanted = messages.fetch_request_from_pb(request)
+        wanted = messages.plan_request_from_pb(request)
         plan = await self._fetches.plan(wanted, self._time_left_s(context))
         return pb.PlanFetchResponse(plan=messages.fetch_plan_to_pb(plan))
 

@@ -1,6 +1,7 @@
 """Domain values of the manager <-> messages of `aquifer.manager.v1`."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final, Protocol
 
 from aquifer.common.v1 import partition_pb2 as common
@@ -23,6 +24,7 @@ __all__ = [
     "fetch_plan_to_pb",
     "fetch_request_from_pb",
     "found_offset_to_pb",
+    "plan_request_from_pb",
     "role_from_pb",
     "scrub_options_from_pb",
     "task_type_from_pb",
@@ -109,12 +111,21 @@ def fetch_request_from_pb(message: pb.FetchRequest | pb.PlanFetchRequest) -> Fet
     )
 
 
+def plan_request_from_pb(message: pb.PlanFetchRequest) -> FetchRequest:
+    """A question for a plan from its message."""
+    return replace(
+        fetch_request_from_pb(message), reach_bytes=message.reach_bytes, fresh=message.fresh
+    )
+
+
 def fetch_plan_to_pb(plan: FetchPlan) -> pb.FetchPlan:
     """A plan to its message."""
     message = pb.FetchPlan(
         fetch_offset=plan.fetch_offset,
         max_bytes=plan.max_bytes,
         aborted_transactions=[_aborted_to_pb(entry) for entry in plan.aborted],
+        reusable=plan.reusable,
+        following=map(convert.segment_metadata_to_pb, plan.following),
     )
     if plan.segment is not None:
         message.segment.CopyFrom(convert.segment_metadata_to_pb(plan.segment))

@@ -12,6 +12,7 @@ from aquifer_core.errors import PreconditionError
 from aquifer_core.partition_summary import PartitionSummaries
 from aquifer_core.ports import RemoteLogMetadataManager
 from aquifer_core.segment import RemoteLogSegmentMetadata
+from aquifer_core.segment_run import SegmentRuns
 from aquifer_rpc import convert
 
 from aquifer_metadata.servicer.partition_summaries import summaries_from_request, summary_to_pb
@@ -120,6 +121,23 @@ class RemoteLogMetadataServicer(RemoteLogMetadataServiceServicer):
             convert.tip_from_pb(request.topic_id_partition), request.leader_epoch, request.offset
         )
         return pb.GetNextSegmentWithTxnIndexResponse(metadata=_to_pb(found))
+
+    async def GetSegmentRun(
+        self, request: pb.GetSegmentRunRequest, context: Context
+    ) -> pb.GetSegmentRunResponse:
+        """See the contract."""
+        if not isinstance(self._manager, SegmentRuns):
+            raise PreconditionError("the metadata behind this service has no runs")
+        found = await self._manager.segment_run(
+            convert.tip_from_pb(request.topic_id_partition),
+            request.leader_epoch,
+            request.offset,
+            request.max_bytes,
+        )
+        return pb.GetSegmentRunResponse(
+            segments=map(convert.segment_metadata_to_pb, found.segments),
+            may_have_transactions=found.may_have_transactions,
+        )
 
     async def FindSegmentForTimestamp(
         self, request: pb.FindSegmentForTimestampRequest, context: Context

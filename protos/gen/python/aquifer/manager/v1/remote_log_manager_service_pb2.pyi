@@ -655,10 +655,17 @@ class FetchPlan(_message.Message):
     MAX_BYTES_FIELD_NUMBER: _builtins.int
     ABORTED_TRANSACTIONS_FIELD_NUMBER: _builtins.int
     NEXT_SEGMENT_FIELD_NUMBER: _builtins.int
+    FOLLOWING_FIELD_NUMBER: _builtins.int
+    REUSABLE_FIELD_NUMBER: _builtins.int
     fetch_offset: _builtins.int
     """Offset to read the segment from; differs from the request's after a hole."""
     max_bytes: _builtins.int
     """Most bytes to read."""
+    reusable: _builtins.bool
+    """Whether `segment` and `following` may be read from any offset of theirs on without another plan, for a few seconds and while the reader's
+    lineage and local log start are what they were before it asked. For READ_COMMITTED only given when nothing that is remote from
+    `segment` on has a transaction index.
+    """
     @_builtins.property
     def segment(self) -> _segment_pb2.RemoteLogSegmentMetadata:
         """Segment that the records come from; absent when no batch at or after the offset is remote."""
@@ -671,6 +678,12 @@ class FetchPlan(_message.Message):
     def next_segment(self) -> _segment_pb2.RemoteLogSegmentMetadata:
         """The segment after this one, for read-ahead."""
 
+    @_builtins.property
+    def following(self) -> _containers.RepeatedCompositeFieldContainer[_segment_pb2.RemoteLogSegmentMetadata]:
+        """Segments that follow in the leader epoch asked for, each from where the one before ends; only with `reusable`. As many as `reach_bytes`
+        asks for, at most 15, fewer only where nothing follows.
+        """
+
     def __init__(
         self,
         *,
@@ -679,10 +692,12 @@ class FetchPlan(_message.Message):
         max_bytes: _builtins.int = ...,
         aborted_transactions: _abc.Iterable[_partition_pb2.AbortedTransaction] | None = ...,
         next_segment: _segment_pb2.RemoteLogSegmentMetadata | None = ...,
+        following: _abc.Iterable[_segment_pb2.RemoteLogSegmentMetadata] | None = ...,
+        reusable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_next_segment", b"_next_segment", "_segment", b"_segment", "next_segment", b"next_segment", "segment", b"segment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next_segment", b"_next_segment", "_segment", b"_segment", "aborted_transactions", b"aborted_transactions", "fetch_offset", b"fetch_offset", "max_bytes", b"max_bytes", "next_segment", b"next_segment", "segment", b"segment"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next_segment", b"_next_segment", "_segment", b"_segment", "aborted_transactions", b"aborted_transactions", "fetch_offset", b"fetch_offset", "following", b"following", "max_bytes", b"max_bytes", "next_segment", b"next_segment", "reusable", b"reusable", "segment", b"segment"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__next_segment: _TypeAlias = _typing.Literal["next_segment"]  # noqa: Y015
     _WhichOneofArgType__next_segment: _TypeAlias = _typing.Literal["_next_segment", b"_next_segment"]  # noqa: Y015
@@ -738,6 +753,8 @@ class PlanFetchRequest(_message.Message):
     MIN_ONE_BATCH_FIELD_NUMBER: _builtins.int
     ISOLATION_LEVEL_FIELD_NUMBER: _builtins.int
     LINEAGE_FIELD_NUMBER: _builtins.int
+    REACH_BYTES_FIELD_NUMBER: _builtins.int
+    FRESH_FIELD_NUMBER: _builtins.int
     leader_epoch: _builtins.int
     """Leader epoch that the broker's lineage has for the offset."""
     fetch_offset: _builtins.int
@@ -748,6 +765,10 @@ class PlanFetchRequest(_message.Message):
     """Return the first batch even when it is larger than `max_bytes`."""
     isolation_level: _partition_pb2.IsolationLevel.ValueType
     """What the consumer sees of transactions."""
+    reach_bytes: _builtins.int
+    """How far a `reusable` plan should reach, in bytes from the offset on; 0: the caller makes no use of one."""
+    fresh: _builtins.bool
+    """Ask metadata even if the answer is remembered: what an earlier plan named is gone."""
     @_builtins.property
     def topic_id_partition(self) -> _partition_pb2.TopicIdPartition:
         """Partition."""
@@ -766,10 +787,12 @@ class PlanFetchRequest(_message.Message):
         min_one_batch: _builtins.bool = ...,
         isolation_level: _partition_pb2.IsolationLevel.ValueType = ...,
         lineage: _abc.Iterable[_partition_pb2.LeaderEpochEntry] | None = ...,
+        reach_bytes: _builtins.int = ...,
+        fresh: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fetch_offset", b"fetch_offset", "isolation_level", b"isolation_level", "leader_epoch", b"leader_epoch", "lineage", b"lineage", "max_bytes", b"max_bytes", "min_one_batch", b"min_one_batch", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fetch_offset", b"fetch_offset", "fresh", b"fresh", "isolation_level", b"isolation_level", "leader_epoch", b"leader_epoch", "lineage", b"lineage", "max_bytes", b"max_bytes", "min_one_batch", b"min_one_batch", "reach_bytes", b"reach_bytes", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

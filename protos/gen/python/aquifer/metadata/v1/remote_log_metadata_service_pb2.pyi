@@ -610,6 +610,70 @@ class GetNextSegmentWithTxnIndexResponse(_message.Message):
 Global___GetNextSegmentWithTxnIndexResponse: _TypeAlias = GetNextSegmentWithTxnIndexResponse  # noqa: Y015
 
 @_typing.final
+class GetSegmentRunRequest(_message.Message):
+    """Asks for segments that follow each other."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_PARTITION_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    MAX_BYTES_FIELD_NUMBER: _builtins.int
+    leader_epoch: _builtins.int
+    """Leader epoch."""
+    offset: _builtins.int
+    """Offset that the first segment holds."""
+    max_bytes: _builtins.int
+    """When the segments found hold about as many bytes from the offset on, no further one is added."""
+    @_builtins.property
+    def topic_id_partition(self) -> _partition_pb2.TopicIdPartition:
+        """Partition."""
+
+    def __init__(
+        self,
+        *,
+        topic_id_partition: _partition_pb2.TopicIdPartition | None = ...,
+        leader_epoch: _builtins.int = ...,
+        offset: _builtins.int = ...,
+        max_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "max_bytes", b"max_bytes", "offset", b"offset", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSegmentRunRequest: _TypeAlias = GetSegmentRunRequest  # noqa: Y015
+
+@_typing.final
+class GetSegmentRunResponse(_message.Message):
+    """Segments that follow each other."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENTS_FIELD_NUMBER: _builtins.int
+    MAY_HAVE_TRANSACTIONS_FIELD_NUMBER: _builtins.int
+    may_have_transactions: _builtins.bool
+    """Whether any finished segment of the epoch from the first one on, or of a later epoch, may have a transaction index."""
+    @_builtins.property
+    def segments(self) -> _containers.RepeatedCompositeFieldContainer[_segment_pb2.RemoteLogSegmentMetadata]:
+        """By start offset; empty when none holds the offset. Fewer than asked for only where nothing follows without a gap."""
+
+    def __init__(
+        self,
+        *,
+        segments: _abc.Iterable[_segment_pb2.RemoteLogSegmentMetadata] | None = ...,
+        may_have_transactions: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["may_have_transactions", b"may_have_transactions", "segments", b"segments"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSegmentRunResponse: _TypeAlias = GetSegmentRunResponse  # noqa: Y015
+
+@_typing.final
 class FindSegmentForTimestampRequest(_message.Message):
     """Asks for the segment of a timestamp."""
 

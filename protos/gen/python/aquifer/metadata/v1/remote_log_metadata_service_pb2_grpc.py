@@ -87,6 +87,11 @@ class RemoteLogMetadataServiceStub:
                 request_serializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.GetNextSegmentWithTxnIndexRequest.SerializeToString,
                 response_deserializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.GetNextSegmentWithTxnIndexResponse.FromString,
                 _registered_method=True)
+        self.GetSegmentRun = channel.unary_unary(
+                '/aquifer.metadata.v1.RemoteLogMetadataService/GetSegmentRun',
+                request_serializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.GetSegmentRunRequest.SerializeToString,
+                response_deserializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.GetSegmentRunResponse.FromString,
+                _registered_method=True)
         self.FindSegmentForTimestamp = channel.unary_unary(
                 '/aquifer.metadata.v1.RemoteLogMetadataService/FindSegmentForTimestamp',
                 request_serializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.FindSegmentForTimestampRequest.SerializeToString,
@@ -246,6 +251,17 @@ class RemoteLogMetadataServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetSegmentRun(self, request, context):
+        """Finds the finished segment that holds an offset for a leader epoch and those that follow it in that epoch without a gap, at most 16, and
+        whether a transaction index is to be expected from there on. All of one moment.
+
+        Errors:
+        * `NOT_FOUND` (PARTITION_NOT_FOUND): the partition's remote deletion has finished.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def FindSegmentForTimestamp(self, request, context):
         """Finds the first finished segment of a lineage that may hold a record at or after a timestamp.
 
@@ -400,6 +416,11 @@ def add_RemoteLogMetadataServiceServicer_to_server(servicer, server):
                     servicer.GetNextSegmentWithTxnIndex,
                     request_deserializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.GetNextSegmentWithTxnIndexRequest.FromString,
                     response_serializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.GetNextSegmentWithTxnIndexResponse.SerializeToString,
+            ),
+            'GetSegmentRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSegmentRun,
+                    request_deserializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.GetSegmentRunRequest.FromString,
+                    response_serializer=aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.GetSegmentRunResponse.SerializeToString,
             ),
             'FindSegmentForTimestamp': grpc.unary_unary_rpc_method_handler(
                     servicer.FindSegmentForTimestamp,
@@ -708,6 +729,33 @@ class RemoteLogMetadataService:
             '/aquifer.metadata.v1.RemoteLogMetadataService/GetNextSegmentWithTxnIndex',
             aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.GetNextSegmentWithTxnIndexRequest.SerializeToString,
             aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.GetNextSegmentWithTxnIndexResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSegmentRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aquifer.metadata.v1.RemoteLogMetadataService/GetSegmentRun',
+            aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.GetSegmentRunRequest.SerializeToString,
+            aquifer_dot_metadata_dot_v1_dot_remote__log__metadata__service__pb2.GetSegmentRunResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -96,6 +96,13 @@ class RemoteLogMetadataServiceStub:
 
     Errors: none beyond the service's.
     """
+    GetSegmentRun: _grpc.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.GetSegmentRunRequest, _remote_log_metadata_service_pb2.GetSegmentRunResponse]
+    """Finds the finished segment that holds an offset for a leader epoch and those that follow it in that epoch without a gap, at most 16, and
+    whether a transaction index is to be expected from there on. All of one moment.
+
+    Errors:
+    * `NOT_FOUND` (PARTITION_NOT_FOUND): the partition's remote deletion has finished.
+    """
     FindSegmentForTimestamp: _grpc.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.FindSegmentForTimestampRequest, _remote_log_metadata_service_pb2.FindSegmentForTimestampResponse]
     """Finds the first finished segment of a lineage that may hold a record at or after a timestamp.
 
@@ -227,6 +234,13 @@ class RemoteLogMetadataServiceAsyncStub(RemoteLogMetadataServiceStub):
     """Finds the first finished segment at or after an offset, in an unbroken chain of the epoch, that may have a transaction index.
 
     Errors: none beyond the service's.
+    """
+    GetSegmentRun: _aio.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.GetSegmentRunRequest, _remote_log_metadata_service_pb2.GetSegmentRunResponse]  # type: ignore[assignment]
+    """Finds the finished segment that holds an offset for a leader epoch and those that follow it in that epoch without a gap, at most 16, and
+    whether a transaction index is to be expected from there on. All of one moment.
+
+    Errors:
+    * `NOT_FOUND` (PARTITION_NOT_FOUND): the partition's remote deletion has finished.
     """
     FindSegmentForTimestamp: _aio.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.FindSegmentForTimestampRequest, _remote_log_metadata_service_pb2.FindSegmentForTimestampResponse]  # type: ignore[assignment]
     """Finds the first finished segment of a lineage that may hold a record at or after a timestamp.
@@ -410,6 +424,19 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         """Finds the first finished segment at or after an offset, in an unbroken chain of the epoch, that may have a transaction index.
 
         Errors: none beyond the service's.
+        """
+
+    @_abc_1.abstractmethod
+    def GetSegmentRun(
+        self,
+        request: _remote_log_metadata_service_pb2.GetSegmentRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_remote_log_metadata_service_pb2.GetSegmentRunResponse, _abc.Awaitable[_remote_log_metadata_service_pb2.GetSegmentRunResponse]]:
+        """Finds the finished segment that holds an offset for a leader epoch and those that follow it in that epoch without a gap, at most 16, and
+        whether a transaction index is to be expected from there on. All of one moment.
+
+        Errors:
+        * `NOT_FOUND` (PARTITION_NOT_FOUND): the partition's remote deletion has finished.
         """
 
     @_abc_1.abstractmethod

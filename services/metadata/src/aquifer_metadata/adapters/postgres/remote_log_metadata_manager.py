@@ -18,6 +18,7 @@ from aquifer_core.segment import (
     RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata,
 )
+from aquifer_core.segment_run import SegmentRun
 from aquifer_core.state import RemotePartitionDeleteState
 
 from aquifer_metadata.adapters.postgres.change_signal import ChangeSignal
@@ -29,6 +30,7 @@ from aquifer_metadata.adapters.postgres.remote_log_past import RemoteLogPast
 from aquifer_metadata.adapters.postgres.remote_log_pruning import RemoteLogPruning
 from aquifer_metadata.adapters.postgres.remote_log_reads import RemoteLogReads
 from aquifer_metadata.adapters.postgres.remote_log_retention import RemoteLogRetention
+from aquifer_metadata.adapters.postgres.remote_log_runs import RemoteLogRuns
 from aquifer_metadata.adapters.postgres.remote_log_summaries import RemoteLogSummaries
 from aquifer_metadata.adapters.postgres.remote_log_watch import RemoteLogWatch
 from aquifer_metadata.adapters.postgres.remote_log_writes import RemoteLogWrites
@@ -73,6 +75,7 @@ class PostgresRemoteLogMetadataManager(RemoteLogMetadataManager):
         self._database = database
         self._lookups = RemoteLogLookups(database)
         self._reads = RemoteLogReads(database, page_size=page_size)
+        self._runs = RemoteLogRuns(database)
         self._retention = RemoteLogRetention(database)
         self._summaries = RemoteLogSummaries(database)
         self._writes = RemoteLogWrites(database, signal, clock, trace_id)
@@ -138,6 +141,12 @@ class PostgresRemoteLogMetadataManager(RemoteLogMetadataManager):
     ) -> RemoteLogSegmentMetadata | None:
         """See `RemoteLogMetadataManager`."""
         return await self._reads.next_with_txn_index(topic_id_partition, leader_epoch, offset)
+
+    async def segment_run(
+        self, topic_id_partition: TopicIdPartition, leader_epoch: int, offset: int, max_bytes: int
+    ) -> SegmentRun:
+        """See `SegmentRuns`."""
+        return await self._runs.find(topic_id_partition, leader_epoch, offset, max_bytes)
 
     async def find_segment_for_timestamp(
         self,
