@@ -252,10 +252,11 @@ class PartitionLog(ReadableLog):
             await flush_log(self._state, self.active_base_offset)
 
     def update_config(self, config: LogConfig) -> None:
-        """Takes effect at once. A topic whose tiering ends keeps only its local part (K-3.12)."""
+        """Takes effect at once. A topic whose tiering ends keeps only its local part, and has nothing remote any more (K-3.12)."""
         state = self._state
         if state.config.tiered and not config.tiered:
             state.log_start_offset = state.local_log_start_offset
+            state.highest_offset_in_remote_storage = -1
         state.config = config
         state.segments.active.update_config(config)
 

@@ -121,7 +121,7 @@ class BrokerLogs:
         log = self._current(topic_id_partition, leader_epoch).log
         if log_start_offset is not None:
             await log.increase_log_start_offset(log_start_offset, reason="remote retention")
-        if highest_remote_offset is not None:
+        if highest_remote_offset is not None and log.tiering_enabled:
             # What is remote is below the last stable offset; a higher claim is of another lineage.
             bounded = min(highest_remote_offset, log.last_stable_offset - 1)
             log.update_highest_offset_in_remote_storage(bounded)
