@@ -76,7 +76,7 @@ AFTER_THE_LOG = [
 STEPS = [
     *[
         (SMALL, *step)
-        for step in [("put", ".log"), ("size_bytes", ".log"), ("create", ".manifest")]
+        for step in [("create", ".log"), ("size_bytes", ".log"), ("create", ".manifest")]
     ],
     *[
         (LARGE, *step)

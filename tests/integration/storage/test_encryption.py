@@ -268,7 +268,7 @@ async def test_a_copy_whose_answer_was_lost_knows_its_own_log(
     """A repeat of the request that made the object is refused, as the object is there."""
     create, complete = objects.create, HookedUpload.complete
 
-    async def create_again(key: str, data: bytes) -> bool:
+    async def create_again(key: str, data: bytes, *, sha256: str | None = None) -> bool:
         return await create(key, data) and await create(key, data)
 
     async def complete_again(upload: HookedUpload, *, replace: bool = True) -> bool:

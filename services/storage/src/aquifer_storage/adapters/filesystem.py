@@ -45,11 +45,16 @@ class FilesystemObjectStore:
         """Write an object, replacing what was there."""
         await self.request("put_object", key, lambda: self._write(key, data), len(data))
 
-    async def create(self, key: str, data: Buffer) -> bool:
+    async def create(self, key: str, data: Buffer, *, sha256: str | None = None) -> bool:
         """Write an object unless there is one."""
         return await self.request(
             "put_object", key, lambda: self._write(key, data, replace=False), len(data)
         )
+
+    @property
+    def confirms_writes(self) -> bool:
+        """False: a file's size is soon looked at."""
+        return False
 
     async def start_upload(self, key: str, part_size_bytes: int) -> ObjectUpload:
         """Begin an object of many parts."""

@@ -22,6 +22,7 @@ from aquifer_storage.adapters.s3_client import (
     release,
 )
 from aquifer_storage.adapters.s3_errors import (
+    PastEndError,
     PreconditionFailedByStoreError,
     RefusedByStoreError,
     UnsupportedByStoreError,
@@ -67,15 +68,20 @@ class S3ObjectStore:
         """Write an object, replacing what was there."""
         await self.request("put_object", key, lambda client: client.put(key, data), len(data))
 
-    async def create(self, key: str, data: Buffer) -> bool:
+    async def create(self, key: str, data: Buffer, *, sha256: str | None = None) -> bool:
         """Write an object unless there is one."""
         try:
             await self.request(
-                "put_object", key, lambda client: client.create(key, data), len(data)
+                "put_object", key, lambda client: client.create(key, data, sha256), len(data)
             )
         except PreconditionFailedByStoreError:
             return False
         return True
+
+    @property
+    def confirms_writes(self) -> bool:
+        """Whether the store has confirmed a checksum of what was written last."""
+        return self._client.confirms_crc32c
 
     async def start_upload(self, key: str, part_size_bytes: int) -> ObjectUpload:
         """Begin an object of many parts."""
@@ -138,6 +144,10 @@ class S3ObjectStore:
                     async for data in ranges:
                         yield data
                         done += 1
+            except PastEndError:
+                for _ in lengths_bytes[done:]:
+                    yield b""
+                return
             except RemoteStorageUnavailableError as error:
                 is_resigned = access_key != self._client.access_key()
                 await retries.pause(error, is_resigned=is_resigned)

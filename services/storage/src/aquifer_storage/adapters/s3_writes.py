@@ -13,7 +13,7 @@ from typing import Final, cast
 from xml.etree import ElementTree
 
 import structlog
-from aquifer_core.errors import RemoteStorageUnavailableError
+from aquifer_core.errors import InternalError, RemoteStorageUnavailableError
 from aquifer_core.formats.checksum import Buffer, crc32c
 from minio import Minio
 from minio.credentials.credentials import Credentials
@@ -29,6 +29,8 @@ logger = structlog.get_logger(__name__)
 CRC32C_HEADER: Final = "x-amz-checksum-crc32c"
 _ALGORITHM_HEADER: Final = "x-amz-checksum-algorithm"
 _MD5_HEADER: Final = "Content-MD5"
+# Never sent: takes a digest past the library to where its requests are signed.
+_SHA256_HEADER: Final = "aquifer-sha256"
 _CONTENT_TYPE: Final = "application/octet-stream"
 _NAMESPACE: Final = "http://s3.amazonaws.com/doc/2006-03-01/"
 # How stores answer to a header that they do not know.
@@ -54,6 +56,8 @@ class CheckedWrites(Minio):
     bucket: str
     sign_payloads: bool
     """Whether signatures cover the SHA-256 of bodies where there is no TLS; else only their checksum."""
+    confirms_crc32c = False
+    """Whether the store has confirmed the checksum of what was written last."""
     _knows_crc32c = True
     """Whether the store does, as far as is known."""
 
@@ -61,11 +65,34 @@ class CheckedWrites(Minio):
         """Write an object."""
         self._write(key, data, {"Content-Type": _CONTENT_TYPE})
 
-    def create(self, key: str, data: Buffer) -> None:
-        """Write a small object unless there is one, which the store answers with 412."""
-        # Not to be repeated with another checksum, so with the one that every store knows.
+    def create(self, key: str, data: Buffer, sha256: str | None = None) -> None:
+        """Write an object unless there is one, which the store answers with 412.
+
+        What was written cannot be written again with another checksum. So until the store has confirmed one, it gets the one that
+        every store knows as well.
+        """
         headers: DictType = {"Content-Type": _CONTENT_TYPE, "If-None-Match": "*"}
-        self._send("PUT", key, data, {**headers, _MD5_HEADER: _md5(data)})
+        if not self._knows_crc32c:
+            self._send("PUT", key, data, {**headers, _MD5_HEADER: _md5(data)}, sha256=sha256)
+            return
+        checksum, is_proven = _crc32c(data), self.confirms_crc32c
+        checked: DictType = {**headers, CRC32C_HEADER: checksum}
+        if not is_proven:
+            checked[_MD5_HEADER] = _md5(data)
+        try:
+            answer = self._send("PUT", key, data, checked, sha256=sha256)
+        except S3Error as error:
+            if error.code not in _UNKNOWN_HEADER:
+                raise
+            self._send("PUT", key, data, {**headers, _MD5_HEADER: _md5(data)}, sha256=sha256)
+            self._forget_crc32c()
+            return
+        self.confirms_crc32c = answer.headers.get(CRC32C_HEADER) == checksum
+        if self.confirms_crc32c:
+            return
+        self._forget_crc32c()
+        if is_proven:
+            raise InternalError(f"the store no longer confirms the checksum of {key}")
 
     def begin_upload(self, key: str) -> str:
         """Begin an upload in parts; returns its id."""
@@ -120,12 +147,16 @@ class CheckedWrites(Minio):
             if answer is not None:
                 return answer
         answer = self._send("PUT", key, data, {**headers, _MD5_HEADER: _md5(data)}, query)
+        self._forget_crc32c()
+        return answer
+
+    def _forget_crc32c(self) -> None:
+        self.confirms_crc32c = False
         if self._knows_crc32c:
             self._knows_crc32c = False
             logger.warning(
                 "object_store_does_not_confirm_crc32c", bucket=self.bucket, instead="Content-MD5"
             )
-        return answer
 
     def _write_with_crc32c(
         self, key: str, data: Buffer, headers: DictType, query: DictType | None
@@ -146,6 +177,7 @@ class CheckedWrites(Minio):
                 f"the store has {len(data)} bytes of {key} with CRC-32C {confirmed}, sent was {checksum}",
                 retry_after_ms=RETRY_AFTER_MS,
             )
+        self.confirms_crc32c = True
         return answer
 
     def _send(
@@ -155,9 +187,13 @@ class CheckedWrites(Minio):
         data: Buffer,
         headers: DictType,
         query: DictType | None = None,
+        *,
+        sha256: str | None = None,
     ) -> BaseHTTPResponse:
         # The library declares bytes; what it does with them works for any buffer.
         body = cast(bytes, data)
+        if sha256 is not None:
+            headers = {**headers, _SHA256_HEADER: sha256}
         return self._execute(
             method, self.bucket, key, body=body, headers=headers, query_params=query
         )
@@ -170,12 +206,14 @@ class CheckedWrites(Minio):
         creds: Credentials | None = None,
     ) -> tuple[DictType, datetime]:
         """Sign the digest of a body where that protects it and none where a checksum does; the library digests each."""
-        if not body or creds is None or not {CRC32C_HEADER, _MD5_HEADER} & (headers or {}).keys():
+        headers = dict(headers or {})
+        known = headers.pop(_SHA256_HEADER, None)
+        if not body or creds is None or not {CRC32C_HEADER, _MD5_HEADER} & headers.keys():
             return super()._build_headers(host, headers, body, creds)
         built, date = super()._build_headers(host, headers, None, creds)
         built["Content-Length"] = str(len(body))
         is_signed = self.sign_payloads and not self._base_url.is_https
-        digest = hashlib.sha256(body).hexdigest() if is_signed else "UNSIGNED-PAYLOAD"
+        digest = (known or hashlib.sha256(body).hexdigest()) if is_signed else "UNSIGNED-PAYLOAD"
         built["x-amz-content-sha256"] = digest
         return built, date
 

@@ -23,11 +23,16 @@ class LimitedObjectStore:
             await self._gate.pay(len(data))
             await self._objects.put(key, data)
 
-    async def create(self, key: str, data: Buffer) -> bool:
+    async def create(self, key: str, data: Buffer, *, sha256: str | None = None) -> bool:
         """Write an object unless there is one."""
         async with self._gate.request():
             await self._gate.pay(len(data))
-            return await self._objects.create(key, data)
+            return await self._objects.create(key, data, sha256=sha256)
+
+    @property
+    def confirms_writes(self) -> bool:
+        """Whether the other store confirms what it has."""
+        return self._objects.confirms_writes
 
     async def start_upload(self, key: str, part_size_bytes: int) -> ObjectUpload:
         """Begin an object of many parts."""

@@ -79,9 +79,9 @@ class LogPipeline:
                     del done
         finally:
             self._budget.give_back(self._ahead_bytes)
-        await upload.complete()
-        self._log.stored_bytes = upload.stored_bytes
         self._log.sha256 = self._digest.hexdigest()
+        await upload.complete(self._log.sha256 if self._transform.is_identity else None)
+        self._log.stored_bytes = upload.stored_bytes
         return self._log
 
     async def _encoded(

@@ -1,6 +1,7 @@
 """Writes the `.log` object: one request when it is small, else parts in parallel from one budget."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Final, Self
 
@@ -35,15 +36,28 @@ class LogUpload:
         options: StorageOptions,
         *,
         replaces: bool = True,
+        is_copied: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
+        """Prepares.
+
+        Args:
+            objects: the store.
+            key: of the object.
+            max_size_bytes: the most that may come.
+            budget: of all uploads.
+            options: sizes of requests.
+            replaces: whether the object may stand for one that was left by a copy before.
+            is_copied: says whether such a copy was finished; asked only when there is an object. None: it was not.
+        """
         self._objects = objects
         self._key = key
         self._budget = budget
         self._options = options
         self._replaces = replaces
+        self._is_copied = is_copied
         self._end = b""
-        single = max_size_bytes <= options.single_put_max_bytes
-        self._buffer_bytes = max_size_bytes if single else options.part_size_bytes
+        self.is_single = max_size_bytes <= options.single_put_max_bytes
+        self._buffer_bytes = max_size_bytes if self.is_single else options.part_size_bytes
         self._buffer: PartBuffer | None = None
         self._upload: ObjectUpload | None = None
         self._parts = 0
@@ -93,8 +107,11 @@ class LogUpload:
                 self.stored_bytes += taken
                 rest = rest[taken:]
 
-    async def complete(self) -> None:
+    async def complete(self, sha256: str | None = None) -> None:
         """Send the rest and make the object visible.
+
+        Args:
+            sha256: hex SHA-256 of all bytes, where it is known.
 
         Raises:
             OvertakenError: another copy has made the object before, and this one may not replace it.
@@ -105,7 +122,7 @@ class LogUpload:
             for _ in range(self._options.parallel_parts):
                 await self._slots.acquire()
         self.is_visible = True
-        if not await self._make_visible() and not await self._is_ours():
+        if not await self._make_visible(sha256) and not await self._is_ours():
             self.is_visible = False
             raise OvertakenError(f"another copy has written {self._key}")
 
@@ -118,17 +135,22 @@ class LogUpload:
         # Nobody else may keep a buffer: its memory is the next one's as soon as it is sent.
         return 0 if self._buffer is None else self._buffer.fill(data)
 
-    async def _make_visible(self) -> bool:
+    async def _make_visible(self, sha256: str | None) -> bool:
         if self._upload is not None:
             return await self._upload.complete(replace=self._replaces)
         data = self._buffer.data if self._buffer else b""
-        if not self._replaces:
-            return await self._objects.create(self._key, data)
+        if not self._replaces or self._is_copied is not None:
+            if await self._objects.create(self._key, data, sha256=sha256):
+                return True
+            if not self._replaces or (self._is_copied is not None and await self._is_copied()):
+                return False
         await self._objects.put(self._key, data)
         return True
 
     async def _is_ours(self) -> bool:
         """Whether the object that is there was written by this upload, whose answer was lost: its end tells."""
+        if self._replaces:
+            return False
         if await self._objects.size_bytes(self._key) != self.stored_bytes:
             return False
         position = self.stored_bytes - len(self._end)

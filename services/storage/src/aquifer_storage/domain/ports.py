@@ -86,11 +86,21 @@ class ObjectStore(Protocol):
         """Write an object, replacing what was there."""
         ...
 
-    async def create(self, key: str, data: Buffer) -> bool:
+    async def create(self, key: str, data: Buffer, *, sha256: str | None = None) -> bool:
         """Write an object unless there is one; false when there is one.
 
         After an answer was lost, false may also mean that this very call has written it.
+
+        Args:
+            key: the object.
+            data: its bytes.
+            sha256: their hex SHA-256 where it is known, so that nobody needs to take it again.
         """
+        ...
+
+    @property
+    def confirms_writes(self) -> bool:
+        """Whether the store says of each whole object that was written, by a checksum, that it has just that."""
         ...
 
     async def start_upload(self, key: str, part_size_bytes: int) -> ObjectUpload:

@@ -30,6 +30,10 @@ class SegmentTransforms:
         """Encryption of new segments."""
         return NO_CODEC if self.key_ring is None else CIPHER
 
+    def is_identity(self, topic: str) -> bool:
+        """Whether two copies of one log of a topic are stored alike whoever makes them."""
+        return self.key_ring is None and self._options.of_topic(topic).codec == NO_CODEC
+
     async def begin(self, metadata: RemoteLogSegmentMetadata) -> SegmentTransform:
         """Return the transform of a new copy, with a data key of its own.
 

@@ -1,6 +1,7 @@
 """Copies segments into the store."""
 
 import asyncio
+from functools import partial
 
 import structlog
 from aquifer_core.errors import (
@@ -39,6 +40,7 @@ from aquifer_storage.domain.transform import SegmentTransform
 logger = structlog.get_logger(__name__)
 
 _BUSY_RETRY_MS = 1_000
+_LOOK_LATER_MAX_BYTES = 16 << 20
 _OTHER_COPY_LOOKS = 10
 _OTHER_COPY_PAUSE_S = 0.3
 
@@ -82,7 +84,8 @@ class SegmentWriter:
         _check_size(metadata, data.log_segment)
         check_indexes(metadata, data)
         async with self._locks.hold(metadata.segment_id):
-            copied = await self._manifests.find(metadata)
+            looks_first = not self._may_look_later(metadata)
+            copied = await self._manifests.find(metadata) if looks_first else None
             if copied is not None:
                 await _drain(data.log_segment)
                 logger.info("segment_was_copied_before", segment_id=str(metadata.segment_id))
@@ -110,12 +113,23 @@ class SegmentWriter:
         """Let clean-ups of failed copies end; each has a deadline."""
         await self._cleanups.drain()
 
+    def _may_look_later(self, metadata: RemoteLogSegmentMetadata) -> bool:
+        """Whether the log itself, sent on the condition that there is none, tells that the segment was copied before.
+
+        Whoever repeats a copy sends it in vain then, so it must be small; and two copies of it must be stored alike.
+        """
+        largest_bytes = min(_LOOK_LATER_MAX_BYTES, self._options.single_put_max_bytes)
+        return metadata.segment_size_bytes <= largest_bytes and self._transforms.is_identity(
+            metadata.topic_id_partition.topic
+        )
+
     async def _copy(
         self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
     ) -> StoredManifest:
         keys = self._keys.of(metadata)
         topic = self._options.of_topic(metadata.topic_id_partition.topic)
         transform = await self._transforms.begin(metadata)
+        looks_later = self._may_look_later(metadata)
         most_chunks = metadata.segment_size_bytes // topic.chunk_size_bytes + 1
         most_bytes = metadata.segment_size_bytes + most_chunks * transform.overhead_bytes
         pipeline = LogPipeline(
@@ -128,12 +142,14 @@ class SegmentWriter:
             self.budget,
             self._options,
             replaces=transform.is_identity,
+            is_copied=partial(self._is_copied, metadata) if looks_later else None,
         )
         try:
             async with copy_deadline(self._options.copy_timeout_s):
                 async with upload:
                     log = await pipeline.run(data.log_segment, upload)
-                await self._check_stored_size(keys.log, log.stored_bytes)
+                if not upload.is_single or not self._objects.confirms_writes:
+                    await self._check_stored_size(keys.log, log.stored_bytes)
                 copied = await self._finish(metadata, data, log, transform)
                 await self._check_still_there(copied)
                 return copied
@@ -157,6 +173,9 @@ class SegmentWriter:
         raise ConcurrentUpdateError(
             f"another copy of segment {metadata.segment_id} is under way or has failed; delete it and copy with a new segment id"
         )
+
+    async def _is_copied(self, metadata: RemoteLogSegmentMetadata) -> bool:
+        return await self._manifests.find(metadata) is not None
 
     async def _check_stored_size(self, key: str, expected_bytes: int) -> None:
         found = await self._objects.size_bytes(key)
@@ -225,6 +244,8 @@ class SegmentWriter:
                 keys = self._keys.of(metadata)
                 if await self._manifests.claim_abandoned(keys.manifest, "copy failed"):
                     await self._objects.delete((keys.log, keys.indexes, keys.manifest))
+                elif await self._manifests.is_abandoned(keys):
+                    await self._objects.delete((keys.log, keys.indexes))
         except Exception as error:  # the copy's own error is the one to raise
             logger.warning(
                 "segment_clean_up_failed", segment_id=str(metadata.segment_id), error=repr(error)
