@@ -33,6 +33,8 @@ class ObjectStoreContract:
         found = [data async for data in objects.read("a", 1, [2, 3, 1])]
         assert found == [b"12", b"345", b"6"]
         assert [data async for data in objects.read("a", 7, [2, 3])] == [b"78", b"9"]
+        assert [data async for data in objects.read("a", 9, [2, 3])] == [b"9", b""]
+        assert [data async for data in objects.read("a", 50, [2, 3])] == [b"", b""]
 
     async def test_a_read_may_be_given_up(self, objects: ObjectStore) -> None:
         await objects.put("a", bytes(4 * MIB))

@@ -13,6 +13,7 @@ from typing import Final
 
 import certifi
 import urllib3
+from aquifer_core.errors import RemoteStorageUnavailableError
 from minio.credentials.providers import Provider, StaticProvider
 from minio.datatypes import Object
 from minio.error import S3Error
@@ -20,6 +21,7 @@ from urllib3.exceptions import IncompleteRead
 
 from aquifer_storage.adapters.file_credentials import FileCredentials
 from aquifer_storage.adapters.s3_connections import connection_pools
+from aquifer_storage.adapters.s3_errors import RETRY_AFTER_MS
 from aquifer_storage.adapters.s3_writes import CheckedWrites
 
 PAGE_OBJECTS: Final = 1000
@@ -155,8 +157,20 @@ class S3Client(CheckedWrites):
             release(response)
 
     def open(self, key: str, position: int, length_bytes: int | None) -> urllib3.BaseHTTPResponse:
-        """Begin to read a range; the answer's connection must be given back."""
-        return self.get_object(self.bucket, key, offset=position, length=length_bytes or 0)
+        """Begin to read a range; the answer's connection must be given back.
+
+        Raises:
+            RemoteStorageUnavailableError: what comes is not that range, or in another form.
+        """
+        response = self.get_object(self.bucket, key, offset=position, length=length_bytes or 0)
+        other = unasked(response, position, length_bytes)
+        if other is not None:
+            release(response)
+            raise RemoteStorageUnavailableError(
+                f"bytes of {key} from {position} on were asked for, {other} was answered",
+                retry_after_ms=RETRY_AFTER_MS,
+            )
+        return response
 
     def size_bytes(self, key: str) -> int:
         """Size of an object."""
@@ -199,6 +213,20 @@ def _credentials(options: S3Options) -> Provider:
     if options.credentials_file is not None:
         return FileCredentials(Path(options.credentials_file), options.profile)
     return StaticProvider(options.access_key, options.secret_key)
+
+
+def unasked(
+    response: urllib3.BaseHTTPResponse, position: int, length_bytes: int | None
+) -> str | None:
+    """What an answer is instead of the range that was asked for, as its head says; its bytes would pass for a damaged segment."""
+    encoding = response.headers.get("content-encoding", "")
+    if encoding not in ("", "identity", "aws-chunked"):
+        return f"a body packed with {encoding}"
+    if response.status == 206:
+        found = response.headers.get("content-range", "")
+        return None if found.startswith(f"bytes {position}-") else f"range {found!r}"
+    is_whole = length_bytes is None or (response.length_remaining or 0) <= length_bytes
+    return None if position == 0 and is_whole else f"the whole object with {response.status}"
 
 
 def read_piece(response: urllib3.BaseHTTPResponse, length_bytes: int) -> bytes:

@@ -69,10 +69,15 @@ class UploadGoneError(ConcurrentUpdateError):
     """An upload in parts is not there any more: aborted, or completed before."""
 
 
+class PastEndError(InternalError):
+    """A range begins where the object has ended."""
+
+
 _ONE_CODE: Final[Mapping[str, type[AquiferError]]] = {
     "NoSuchKey": RemoteResourceNotFoundError,
     "NoSuchObject": RemoteResourceNotFoundError,
     "NoSuchUpload": UploadGoneError,
+    "InvalidRange": PastEndError,
     "PreconditionFailed": PreconditionFailedByStoreError,
     "NotImplemented": UnsupportedByStoreError,
     "MethodNotAllowed": UnsupportedByStoreError,

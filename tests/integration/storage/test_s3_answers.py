@@ -1,0 +1,95 @@
+"""Answers of a store that are not what was asked for: nobody takes them for damage of the segment, and nothing is served from them."""
+
+from collections.abc import AsyncIterator
+
+import builders
+import pytest
+from aquifer_core.errors import CorruptSegmentError, RemoteStorageUnavailableError
+from aquifer_core.segment import IndexType
+from aquifer_storage.adapters.s3 import S3ObjectStore
+from aquifer_storage.adapters.s3_client import S3Options
+from aquifer_storage.domain.options import MIB, StorageOptions
+from aquifer_storage.domain.remote_storage import RemoteStorage
+from contract.remote_storage_manager import copied, joined
+from fixtures.faulty_s3 import Fault, FaultyS3
+from fixtures.object_store import S3Endpoint
+
+OPTIONS = StorageOptions(
+    chunk_size_bytes=64 * 1024,
+    part_size_bytes=5 * MIB,
+    upload_budget_bytes=80 * MIB,
+    manifest_bundle_max_bytes=0,
+    read_ahead_bytes=0,
+)
+LOG = builders.renumbered_log(MIB, builders.record_batch(100, 16, 8_000), 100)
+MISREAD = {
+    "ignores ranges": Fault(ignores_range=True),
+    "gives another range": Fault(other_range=True),
+    "packs bodies": Fault(packed=True),
+}
+
+
+@pytest.fixture
+async def store(
+    s3_server: S3Endpoint, bucket: str, faulty_s3: FaultyS3
+) -> AsyncIterator[S3ObjectStore]:
+    """The real store behind the proxy."""
+    store = S3ObjectStore(
+        S3Options(
+            endpoint=faulty_s3.address,
+            bucket=bucket,
+            access_key=s3_server.access_key,
+            secret_key=s3_server.secret_key,
+            retry_timeout_s=1,
+        )
+    )
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def storage(store: S3ObjectStore) -> RemoteStorage:
+    """Segments in that store."""
+    return RemoteStorage(store, options=OPTIONS, writer_version="1")
+
+
+@pytest.mark.parametrize("fault", MISREAD.values(), ids=MISREAD.keys())
+@pytest.mark.parametrize("suffix", [".log", ".indexes"])
+async def test_another_answer_than_was_asked_for_is_not_taken_for_damage(
+    storage: RemoteStorage, faulty_s3: FaultyS3, fault: Fault, suffix: str
+) -> None:
+    metadata = await copied(storage, builders.segment(LOG))
+    faulty_s3.fail("get_object", key_part=suffix, fault=fault)
+    reads = {
+        ".log": joined(storage.fetch_log_segment(metadata, 300_000)),
+        ".indexes": storage.fetch_index(metadata, IndexType.LEADER_EPOCH),
+    }
+    reading = reads.pop(suffix)
+    for other in reads.values():
+        other.close()
+    with pytest.raises(RemoteStorageUnavailableError):
+        await reading
+    faulty_s3.heal()
+    assert await joined(storage.fetch_log_segment(metadata, 300_000)) == LOG[300_000:]
+    assert await storage.fetch_index(metadata, IndexType.LEADER_EPOCH)
+
+
+@pytest.mark.parametrize("fault", MISREAD.values(), ids=MISREAD.keys())
+async def test_another_answer_that_comes_once_is_asked_for_again(
+    storage: RemoteStorage, faulty_s3: FaultyS3, fault: Fault
+) -> None:
+    metadata = await copied(storage, builders.segment(LOG))
+    faulty_s3.fail("get_object", key_part=".log", fault=fault, times=1)
+    assert await joined(storage.fetch_log_segment(metadata, 300_000)) == LOG[300_000:]
+
+
+async def test_an_object_that_was_cut_is_damage_also_behind_its_end(
+    storage: RemoteStorage, store: S3ObjectStore
+) -> None:
+    metadata = await copied(storage, builders.segment(LOG))
+    [key] = [found.key async for found in store.list_objects("") if found.key.endswith(".log")]
+    await store.put(key, LOG[:100_000])
+    with pytest.raises(CorruptSegmentError, match="0 found"):
+        await joined(storage.fetch_log_segment(metadata, 300_000))
+    findings = [step.findings async for step in storage.verify_segment(metadata)]
+    assert any(findings)
