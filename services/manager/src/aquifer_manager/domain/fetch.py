@@ -76,15 +76,19 @@ class FetchService:
         deadline_s = self._begin(request, timeout_s)
         async with self._counted(request), self._pool.slot():
             reservation = self._quota.try_reserve(request.max_bytes)
-            plan = await retry_until(
-                lambda: self._plan(request),
-                backoff=self._backoff,
-                deadline_s=deadline_s,
-                clock=self._clock,
-            )
-            if plan.segment is not None:
-                reservation.commit(min(request.max_bytes, plan.segment.segment_size_bytes))
-            return plan
+            used_bytes = 0
+            try:
+                plan = await retry_until(
+                    lambda: self._plan(request),
+                    backoff=self._backoff,
+                    deadline_s=deadline_s,
+                    clock=self._clock,
+                )
+                if plan.segment is not None:
+                    used_bytes = min(request.max_bytes, plan.segment.segment_size_bytes)
+                return plan
+            finally:
+                reservation.commit(used_bytes)
 
     async def fetch(
         self, request: FetchRequest, timeout_s: float

@@ -135,8 +135,10 @@ class UploadSlots:
             yield made
         finally:
             watcher.cancel()
-            await asyncio.gather(watcher, return_exceptions=True)
-            self._mark(made, stalled=False)
+            try:
+                await asyncio.gather(watcher, return_exceptions=True)
+            finally:
+                self._mark(made, stalled=False)
 
     def _leave_further(self, address: str) -> None:
         self._further -= 1
