@@ -109,6 +109,42 @@ async def test_what_the_store_confirms_must_be_what_was_sent(
     assert raised.value.retry_after_ms
 
 
+NOT_CONFIRMED = [
+    (Fault(wrong_checksums=True), True),
+    (Fault(wrong_checksums=True), False),
+    (SILENT, True),
+]
+
+
+@pytest.mark.parametrize(("fault", "is_proven"), NOT_CONFIRMED)
+async def test_a_conditional_write_that_is_not_confirmed_is_left_to_be_looked_at(
+    patient: S3ObjectStore, faulty_s3: FaultyS3, fault: Fault, is_proven: bool
+) -> None:
+    """It cannot be repeated: the object is there, whoever made it and whatever it is."""
+    if is_proven:
+        assert await patient.create("first", b"tells what the store knows")
+    faulty_s3.fail("put_object", fault=fault, times=1)
+    assert not await patient.create("key", b"0123456789")
+
+
+@pytest.mark.parametrize(("fault", "is_proven"), NOT_CONFIRMED)
+@pytest.mark.parametrize("suffix", [".log", ".manifest"])
+async def test_a_copy_writes_a_log_over_that_is_not_confirmed_and_reads_such_a_manifest_back(
+    patient: S3ObjectStore, faulty_s3: FaultyS3, suffix: str, fault: Fault, is_proven: bool
+) -> None:
+    if is_proven:
+        await patient.create("first", b"tells what the store knows")
+    storage = RemoteStorage(patient, options=StorageOptions(), writer_version="1")
+    faulty_s3.fail("put_object", key_part=suffix, fault=fault, times=1)
+    segment = builders.segment()
+    before = faulty_s3.requests.copy()
+    metadata = await copied(storage, segment)
+    asked = faulty_s3.requests - before
+    assert asked["put_object"] == (4 if suffix == ".log" else 3)
+    assert asked["get_object"] == 1
+    assert await joined(storage.fetch_log_segment(metadata, 0)) == segment.log
+
+
 @pytest.mark.parametrize("operation", ["put_object", "upload_part", "create_upload"])
 async def test_a_store_that_refuses_checksums_it_does_not_know_gets_others(
     store: S3ObjectStore, faulty_s3: FaultyS3, operation: str

@@ -13,7 +13,7 @@ from typing import Final, cast
 from xml.etree import ElementTree
 
 import structlog
-from aquifer_core.errors import InternalError, RemoteStorageUnavailableError
+from aquifer_core.errors import RemoteStorageUnavailableError
 from aquifer_core.formats.checksum import Buffer, crc32c
 from minio import Minio
 from minio.credentials.credentials import Credentials
@@ -87,12 +87,15 @@ class CheckedWrites(Minio):
             self._send("PUT", key, data, {**headers, _MD5_HEADER: _md5(data)}, sha256=sha256)
             self._forget_crc32c()
             return
-        self.confirms_crc32c = answer.headers.get(CRC32C_HEADER) == checksum
+        confirmed = answer.headers.get(CRC32C_HEADER)
+        self.confirms_crc32c = confirmed == checksum
         if self.confirms_crc32c:
             return
-        self._forget_crc32c()
-        if is_proven:
-            raise InternalError(f"the store no longer confirms the checksum of {key}")
+        if confirmed is None:
+            self._forget_crc32c()
+        if confirmed is not None or is_proven:
+            # Asked again, the store says that there is one, and the caller looks at it.
+            raise _other_checksum(key, data, confirmed, checksum)
 
     def begin_upload(self, key: str) -> str:
         """Begin an upload in parts; returns its id."""
@@ -173,10 +176,7 @@ class CheckedWrites(Minio):
         if confirmed is None:
             return None
         if confirmed != checksum:
-            raise RemoteStorageUnavailableError(
-                f"the store has {len(data)} bytes of {key} with CRC-32C {confirmed}, sent was {checksum}",
-                retry_after_ms=RETRY_AFTER_MS,
-            )
+            raise _other_checksum(key, data, confirmed, checksum)
         self.confirms_crc32c = True
         return answer
 
@@ -227,6 +227,15 @@ def _parts_document(parts: Sequence[WrittenPart]) -> bytes:
         if part.crc32c is not None:
             ElementTree.SubElement(element, "ChecksumCRC32C").text = part.crc32c
     return ElementTree.tostring(root)
+
+
+def _other_checksum(
+    key: str, data: Buffer, confirmed: str | None, sent: str
+) -> RemoteStorageUnavailableError:
+    return RemoteStorageUnavailableError(
+        f"the store has {len(data)} bytes of {key} with CRC-32C {confirmed}, sent was {sent}",
+        retry_after_ms=RETRY_AFTER_MS,
+    )
 
 
 def _crc32c(data: Buffer) -> str:
