@@ -91,15 +91,22 @@ class TieredRemoteLog:
     async def offset_for_timestamp(
         self, log: PartitionLog, timestamp_ms: int
     ) -> TimestampAndOffset | None:
-        """First remote record at or after a time, below the local log; None: look locally (SR-26)."""
-        return await self._manager.find_offset(
-            log.topic_id_partition,
-            log.leader_epochs.as_map(),
-            timestamp_ms,
-            log_start_offset=log.log_start_offset,
-            local_log_start_offset=log.local_log_start_offset,
-            deadline_s=_FIND_OFFSET_DEADLINE_S,
-        )
+        """First remote record at or after a time, below the local log; None: look locally, at once (SR-26).
+
+        What leaves the local log during the question was not asked for, and will not be found locally: it is asked again.
+        """
+        while True:
+            local_log_start_offset = log.local_log_start_offset
+            found = await self._manager.find_offset(
+                log.topic_id_partition,
+                log.leader_epochs.as_map(),
+                timestamp_ms,
+                log_start_offset=log.log_start_offset,
+                local_log_start_offset=local_log_start_offset,
+                deadline_s=_FIND_OFFSET_DEADLINE_S,
+            )
+            if found is not None or log.local_log_start_offset == local_log_start_offset:
+                return found
 
     def log_start_raised(self, log: PartitionLog, leader_epoch: int) -> None:
         """DeleteRecords moved the log start: remote cleaning is scheduled, nothing waits for it (SR-25)."""
