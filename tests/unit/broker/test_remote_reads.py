@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import builders
 import pytest
+from aquifer_broker.handlers.hot_traffic import HotTraffic
 from aquifer_broker.tiering.fetch_paths import FetchedRecords
 from aquifer_broker.tiering.manager_client import FetchPlan, RemoteFetch
+from aquifer_broker.tiering.read_yield import ReadYield
 from aquifer_broker.tiering.remote_reads import ReadRecords, RemoteReads
 from aquifer_core.errors import (
     DeadlineExceededError,
@@ -75,7 +77,7 @@ def path() -> _Path:
 async def make(path: _Path) -> AsyncIterator[Make]:
     made: list[RemoteReads] = []
 
-    def build(**changes: float) -> RemoteReads:
+    def build(**changes: object) -> RemoteReads:
         values = {"max_reads": 10, "budget_bytes": 100 * len(_BATCH), "deadline_s": 30.0, **changes}
         made.append(RemoteReads(path, **values))  # type: ignore[arg-type]
         return made[-1]
@@ -320,6 +322,81 @@ async def test_room_is_made_of_what_is_kept_for_the_same_reader_first(
     assert path.started == [10, 20, 30, 40, 50]
     await reads.read(_fetch(10), other)
     assert path.started == [10, 20, 30, 40, 50]
+
+
+def _one_at_a_time() -> ReadYield:
+    """There is hot traffic, and place for a single read."""
+    hot = HotTraffic(lambda: 0.0)
+    hot.seen()
+    one = ReadYield(target_s=1.0, most_reads=1, hot=hot)
+    one.places.linger_s = 600.0
+    return one
+
+
+async def test_a_read_that_waits_for_its_place_outlives_its_caller_and_serves_the_next(
+    path: _Path, make: Make
+) -> None:
+    """SR-19"""
+    one = _one_at_a_time()
+    reads = make(read_yield=one)
+    await _give_up(reads.read(_fetch(1), "a"))
+    await _give_up(reads.read(_fetch(5), "b"))
+    await _give_up(reads.read(_fetch(5), "b"))
+    assert path.started == [1]
+    assert one.places.waiting == 1
+
+    path.go.set()
+    assert _offsets(await reads.read(_fetch(1), "a")) == [1]
+    assert _offsets(await reads.read(_fetch(5), "b")) == [5]
+    assert path.started == [1, 5]
+    assert one.places.used == 0
+
+
+async def test_a_place_is_kept_until_the_last_part_is_taken(path: _Path, make: Make) -> None:
+    one = _one_at_a_time()
+    reads = make(read_yield=one, read_ahead_bytes=4 * _SIZE)
+    path.go.set()
+    assert _offsets(await reads.read(_fetch(0), "a")) == [0]
+    assert _offsets(await reads.read(_fetch(1), "a")) == [1]
+    async with asyncio.TaskGroup() as group:
+        other = group.create_task(reads.read(_fetch(100), "b"))
+        await eventually(lambda: one.places.waiting == 1)
+        for offset in (2, 3):
+            assert _offsets(await reads.read(_fetch(offset), "a")) == [offset]
+            assert path.started == [0, 1]
+        assert _offsets(await reads.read(_fetch(4), "a")) == [4]
+
+    assert _offsets(other.result()) == [100]
+    assert path.started[:3] == [0, 1, 100]
+
+
+async def test_a_reader_of_several_partitions_does_not_wait_for_itself(
+    path: _Path, make: Make
+) -> None:
+    reads = make(read_yield=_one_at_a_time(), read_ahead_bytes=4 * _SIZE)
+    path.go.set()
+    await reads.read(_fetch(0), "a")
+    async with asyncio.timeout(60):
+        await reads.read(_fetch(1), "a")
+        assert _offsets(await reads.read(_fetch(100), "a")) == [100]
+
+
+async def test_a_failed_read_leaves_its_place_and_closing_leaves_nobody_waiting(
+    path: _Path, make: Make
+) -> None:
+    one = _one_at_a_time()
+    reads = make(read_yield=one)
+    path.error = RemoteStorageUnavailableError("away")
+    path.go.set()
+    with pytest.raises(RemoteStorageUnavailableError):
+        await reads.read(_fetch(1), "a")
+    assert one.places.used == 0
+
+    path.go.clear()
+    await _give_up(reads.read(_fetch(1), "a"))
+    await _give_up(reads.read(_fetch(5), "b"))
+    await reads.close()
+    assert (one.places.used, one.places.waiting) == (0, 0)
 
 
 async def _outcome(reading: Awaitable[ReadRecords]) -> ReadRecords | None:

@@ -110,7 +110,7 @@ class BrokerNode:
         await partitions.start()
         await starting.enter_async_context(partitions.loop)
         services = self._made_services = self._services(metadata, logs, partitions)
-        tiering = await self._tiering(starting, logs, partitions)
+        tiering = await self._tiering(starting, services)
         services.remote = tiering.remote_log if tiering is not None else None
         self._follow_dynamic_configs(services, partitions)
         await self._clean_offsets(starting, services)
@@ -171,7 +171,7 @@ class BrokerNode:
         self._serving.set()
 
     async def _tiering(
-        self, starting: AsyncExitStack, logs: LogManager, partitions: HostedPartitions
+        self, starting: AsyncExitStack, services: BrokerServices
     ) -> "TieringComponents | None":
         """Everything of tiering; None when it is disabled, and then nothing of it is even imported (SR-1)."""
         if self._plugins is None:
@@ -182,10 +182,11 @@ class BrokerNode:
             TieringComponents(
                 config=self.config,
                 cluster_id=self.view.cluster_id or "",
-                logs=logs,
-                partitions=partitions,
+                logs=services.logs,
+                partitions=services.partitions,
                 storage_class=self._plugins[0],
                 metadata_class=self._plugins[1],
+                hot=services.hot,
             )
         )
 

@@ -74,6 +74,14 @@ SUITE_DEFINITIONS: Final = (
         validator=at_least(0),
     ),
     define(
+        "aquifer.remote.fetch.max.loop.delay.ms",
+        _I,
+        2,
+        "How late the event loop may wake up beside producers and readers of local records before fewer tiered reads are made at once,"
+        " one at least; 0: reads do not give way.",
+        validator=at_least(0),
+    ),
+    define(
         "aquifer.response.max.bytes",
         _L,
         536_870_912,

@@ -43,6 +43,7 @@ class ProduceHandler:
 
     async def __call__(self, call: Call) -> Answer | None:
         """Appends every partition in order; acks=0 gets no answer, and a closed connection on an error."""
+        self._services.hot.seen()
         body = call.body
         topics: list[dict[str, Any]] = []
         appended: list[_Appended] = []

@@ -1,6 +1,6 @@
 """What handlers work with."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from aquifer_core.ids import KafkaUuid
@@ -12,6 +12,7 @@ from aquifer_broker.cluster.view import ClusterView, TopicInfo
 from aquifer_broker.config.broker_config import BrokerConfig
 from aquifer_broker.coordination.group_coordinator import GroupCoordinator
 from aquifer_broker.coordination.producer_ids import ProducerIdAllocator
+from aquifer_broker.handlers.hot_traffic import HotTraffic
 from aquifer_broker.handlers.remote_log import RemoteLog
 from aquifer_broker.log.log_manager import LogManager
 from aquifer_broker.protocol.budget import ResponseBudget
@@ -39,6 +40,7 @@ class BrokerServices:
     producer_ids: ProducerIdAllocator
     response_budget: ResponseBudget
     remote: RemoteLog | None = None
+    hot: HotTraffic = field(default_factory=HotTraffic)
 
     def topic_of(self, requested: object) -> TopicInfo | None:
         """The topic that an element of a request names by `topic_id`, or by `name` or `topic` in older versions."""

@@ -12,7 +12,9 @@ from opentelemetry import trace
 
 from aquifer_broker.tiering.fetch_paths import FetchPath
 from aquifer_broker.tiering.manager_client import FetchPlan, RemoteFetch, following
+from aquifer_broker.tiering.read_places import Place, ReadPlaces
 from aquifer_broker.tiering.read_shares import ReadShares
+from aquifer_broker.tiering.read_yield import ReadYield
 from aquifer_broker.tiering.reader_pace import ReaderPace, ReaderPlace
 from aquifer_broker.tiering.record_run import RecordRun, RunPart
 
@@ -46,6 +48,7 @@ class _Read:
     reader: object | None
     task: asyncio.Task[_Brought]
     reserved_bytes: int
+    place: Place
     waiting: int = field(default=0)
 
     def serves(self, request: RemoteFetch) -> bool:
@@ -74,7 +77,7 @@ class RemoteReads:
     A consumer that reads on is read ahead of: one large read costs much less than the many small ones that its fetches ask for, and the
     next one is begun while it takes what the last one brought. Bytes that reads may bring or have brought come from one budget, of which
     reading ahead takes at most half; beyond it, and beyond `max_reads`, new reads are refused, and of a reader who has its share (see
-    `ReadShares`) already before.
+    `ReadShares`) already before. Beside hot traffic there may be fewer places than reads: a read then waits for its own.
     """
 
     def __init__(
@@ -85,8 +88,11 @@ class RemoteReads:
         budget_bytes: int,
         deadline_s: float,
         read_ahead_bytes: int = 0,
+        read_yield: ReadYield | None = None,
     ) -> None:
         self._path = path
+        self._yield = read_yield
+        self._places = ReadPlaces() if read_yield is None else read_yield.places
         self._shares = ReadShares(max_reads=max_reads, budget_bytes=budget_bytes)
         self._deadline_s = deadline_s
         self._pace = ReaderPace(read_ahead_bytes)
@@ -106,6 +112,8 @@ class RemoteReads:
             QuotaExceededError: (READER_QUEUE_FULL) too many reads or bytes; also what the read raises.
         """
         read = self._serving(request) or self._start_demanded(request, reader)
+        if not read.place.held and not read.task.done():
+            self._give_way_to(read)
         read.waiting += 1
         try:
             brought = await asyncio.shield(read.task)
@@ -118,6 +126,7 @@ class RemoteReads:
         part = brought.run.part(
             request.fetch_offset, request.max_bytes, min_one_batch=request.min_one_batch
         )
+        read.place.taken_from()
         if not read.waiting and (not part.size_bytes or part.end_offset >= brought.run.end_offset):
             self._forget(read)
         if part.size_bytes:
@@ -146,14 +155,33 @@ class RemoteReads:
         return self._start(request, reader)
 
     def _start(self, request: RemoteFetch, reader: object | None) -> _Read:
+        place = self._places.place(reader)
         task = asyncio.create_task(
-            self._fetch(request), name=f"remote read {request.topic_id_partition}"
+            self._fetch_in_turn(request, place), name=f"remote read {request.topic_id_partition}"
         )
-        read = _Read(request, reader, task, request.max_bytes)
+        read = _Read(request, reader, task, request.max_bytes, place)
         self._reads[read] = None
         self._shares.take(reader, read.reserved_bytes)
         task.add_done_callback(lambda _: self._done(read))
         return read
+
+    def _give_way_to(self, wanted: _Read) -> None:
+        """A reader waits for this one: it does not come for what it was brought already before it has this, too."""
+        for read in self._reads:
+            if read.reader is wanted.reader and read.task.done():
+                read.place.give_back()
+
+    async def _fetch_in_turn(self, request: RemoteFetch, place: Place) -> _Brought:
+        await place.take()
+        try:
+            brought = await self._fetch(request)
+        except BaseException:
+            place.give_back()
+            raise
+        if self._yield is not None:
+            self._yield.brought(brought.run.size_bytes)
+        place.taken_from()
+        return brought
 
     async def _fetch(self, request: RemoteFetch) -> _Brought:
         loop = asyncio.get_running_loop()
@@ -238,6 +266,7 @@ class RemoteReads:
     def _forget(self, read: _Read) -> None:
         if read in self._reads:
             del self._reads[read]
+            read.place.give_back()
             self._shares.give_back(read.reader, read.reserved_bytes)
 
 

@@ -1,5 +1,6 @@
 """Everything of tiered storage in a broker, made only when it is enabled (SR-1)."""
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Final
 
@@ -26,6 +27,7 @@ from aquifer_broker.config.remote_keys import (
     STORAGE_PREFIX,
 )
 from aquifer_broker.config.suite_tls import client_tls, role_tls, server_tls
+from aquifer_broker.handlers.hot_traffic import HotTraffic
 from aquifer_broker.log.log_manager import LogManager
 from aquifer_broker.tiering.announcer import Announcer
 from aquifer_broker.tiering.broker_log_service import BrokerLogs
@@ -36,6 +38,7 @@ from aquifer_broker.tiering.lost_logs import LostLogs
 from aquifer_broker.tiering.manager_client import ManagerClient
 from aquifer_broker.tiering.plugin_properties import plugin_properties
 from aquifer_broker.tiering.read_silence import ReadSilence, WatchedFetchPath
+from aquifer_broker.tiering.read_yield import ReadYield
 from aquifer_broker.tiering.remote_log import TieredRemoteLog
 from aquifer_broker.tiering.remote_reads import RemoteReads
 
@@ -48,6 +51,7 @@ _READ_DEADLINE_S: Final = 30.0
 _STALLED_AFTER_S: Final = 5.0
 _READ_BUDGET_BYTES: Final = 256 << 20
 _LISTENER_KEY: Final = "aquifer.broker.log.service.listener"
+_YIELD_KEY: Final = "aquifer.remote.fetch.max.loop.delay.ms"
 _ADVERTISED_KEY: Final = "aquifer.broker.log.service.advertised"
 
 
@@ -59,6 +63,7 @@ class TieringComponents:
 
     Attributes:
         remote_log: For the handlers; valid while the context is open.
+        read_yield: How remote reads give way; None before the start, and when they do not.
     """
 
     def __init__(
@@ -70,6 +75,8 @@ class TieringComponents:
         partitions: HostedPartitions,
         storage_class: type[RemoteStorageManager],
         metadata_class: type[RemoteLogMetadataManager],
+        hot: HotTraffic,
+        make_yield: Callable[..., ReadYield] = ReadYield,
     ) -> None:
         """Prepares; nothing is made yet.
 
@@ -80,6 +87,8 @@ class TieringComponents:
             partitions: What is hosted here.
             storage_class: `remote.log.storage.manager.class.name`, imported and checked (SR-2).
             metadata_class: `remote.log.metadata.manager.class.name`, likewise (SR-3).
+            hot: Traffic that remote reads give way to.
+            make_yield: Makes what they give way by.
         """
         self._config = config
         self._cluster_id = cluster_id
@@ -87,6 +96,9 @@ class TieringComponents:
         self._partitions = partitions
         self._storage_class = storage_class
         self._metadata_class = metadata_class
+        self._hot = hot
+        self._make_yield = make_yield
+        self.read_yield: ReadYield | None = None
         self._running = AsyncExitStack()
         self._server: GrpcServer | None = None
         self._announcer: Announcer | None = None
@@ -141,12 +153,14 @@ class TieringComponents:
         )
         manager = ManagerClient(channel, broker_id=config.node_id, incarnation=KafkaUuid.random())
         silence = ReadSilence(_STALLED_AFTER_S)
+        read_yield = await self._read_yield(starting)
         reads = RemoteReads(
             WatchedFetchPath(self._fetch_path(manager, storage), silence),
             max_reads=config.values["remote.log.reader.max.pending.tasks"],
             budget_bytes=_READ_BUDGET_BYTES,
             deadline_s=_READ_DEADLINE_S,
             read_ahead_bytes=config.values["aquifer.remote.fetch.read.ahead.bytes"],
+            read_yield=read_yield,
         )
         starting.push_async_callback(reads.close)
         roles = HostedRoles(self._partitions)
@@ -165,6 +179,18 @@ class TieringComponents:
         await starting.enter_async_context(
             LostLogs(self._partitions, metadata, storage, completed=announcer.changed)
         )
+
+    async def _read_yield(self, starting: AsyncExitStack) -> ReadYield | None:
+        target_ms = self._config.values[_YIELD_KEY]
+        if not target_ms:
+            return None
+        self.read_yield = self._make_yield(
+            target_s=target_ms / 1000,
+            most_reads=self._config.values["remote.log.reader.max.pending.tasks"],
+            hot=self._hot,
+        )
+        await starting.enter_async_context(self.read_yield.loop)
+        return self.read_yield
 
     def _storage_properties(self) -> dict[str, str]:
         properties = plugin_properties(
