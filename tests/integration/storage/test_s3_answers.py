@@ -1,6 +1,7 @@
 """Answers of a store that are not what was asked for: nobody takes them for damage of the segment, and nothing is served from them."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import builders
 import pytest
@@ -8,6 +9,7 @@ from aquifer_core.errors import CorruptSegmentError, RemoteStorageUnavailableErr
 from aquifer_core.segment import IndexType
 from aquifer_storage.adapters.s3 import S3ObjectStore
 from aquifer_storage.adapters.s3_client import S3Options
+from aquifer_storage.domain.object_key import ObjectKeys
 from aquifer_storage.domain.options import MIB, StorageOptions
 from aquifer_storage.domain.remote_storage import RemoteStorage
 from contract.remote_storage_manager import copied, joined
@@ -93,3 +95,28 @@ async def test_an_object_that_was_cut_is_damage_also_behind_its_end(
         await joined(storage.fetch_log_segment(metadata, 300_000))
     findings = [step.findings async for step in storage.verify_segment(metadata)]
     assert any(findings)
+
+
+SEALED = StorageOptions(codec="zstd", part_size_bytes=5 * MIB, upload_budget_bytes=80 * MIB)
+IN_PARTS = replace(SEALED, single_put_max_bytes=0)
+
+
+@pytest.mark.parametrize("options", [OPTIONS, SEALED, IN_PARTS], ids=["plain", "one", "parts"])
+async def test_a_store_that_refuses_conditions_is_written_to_without(
+    store: S3ObjectStore, faulty_s3: FaultyS3, options: StorageOptions
+) -> None:
+    """If-None-Match where the store has it; elsewhere a look at what is there comes first."""
+    refused = Fault(status=501, code="NotImplemented", refused_header="If-None-Match")
+    faulty_s3.fail(fault=refused)
+    storage = RemoteStorage(store, options=options, writer_version="1")
+    segment = builders.segment(LOG)
+    metadata = await copied(storage, segment)
+    assert await copied(storage, segment) == metadata
+    assert await joined(storage.fetch_log_segment(metadata, 0)) == LOG
+    keys = ObjectKeys().of(metadata)
+    assert not await store.create(keys.manifest, b"another")
+    upload = await store.start_upload(keys.log, 5 * MIB)
+    await upload.put_part(1, b"another")
+    assert not await upload.complete(replace=False)
+    await upload.abort()
+    assert not any([step.findings async for step in storage.verify_segment(metadata)])

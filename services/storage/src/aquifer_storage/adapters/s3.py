@@ -62,6 +62,7 @@ class S3ObjectStore:
         self._connections = asyncio.Semaphore(options.connections)
         self._read_connections = asyncio.Semaphore(max(1, options.connections * 3 // 4))
         self._threads = WorkerThreads(options.connections, "s3")
+        self._knows_conditions = True
         self.totals = RequestTotals(self.backend)
 
     async def put(self, key: str, data: Buffer) -> None:
@@ -69,13 +70,22 @@ class S3ObjectStore:
         await self.request("put_object", key, lambda client: client.put(key, data), len(data))
 
     async def create(self, key: str, data: Buffer, *, sha256: str | None = None) -> bool:
-        """Write an object unless there is one."""
-        try:
-            await self.request(
-                "put_object", key, lambda client: client.create(key, data, sha256), len(data)
-            )
-        except PreconditionFailedByStoreError:
+        """Write an object unless there is one; with a store that has no conditions, unless there was one just before."""
+        if self._knows_conditions:
+            try:
+                await self.request(
+                    "put_object", key, lambda client: client.create(key, data, sha256), len(data)
+                )
+            except PreconditionFailedByStoreError:
+                return False
+            except UnsupportedByStoreError as error:
+                logger.warning("object_store_has_no_conditional_writes", error=error.message)
+            else:
+                return True
+        if await self.size_bytes(key) is not None:
             return False
+        await self.put(key, data)
+        self._knows_conditions = False
         return True
 
     @property

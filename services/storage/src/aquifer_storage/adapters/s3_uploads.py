@@ -7,7 +7,11 @@ from aquifer_core.errors import RemoteResourceNotFoundError
 from aquifer_core.formats.checksum import Buffer
 
 from aquifer_storage.adapters.s3_client import S3Client
-from aquifer_storage.adapters.s3_errors import PreconditionFailedByStoreError, UploadGoneError
+from aquifer_storage.adapters.s3_errors import (
+    PreconditionFailedByStoreError,
+    UnsupportedByStoreError,
+    UploadGoneError,
+)
 from aquifer_storage.adapters.s3_writes import WrittenPart
 
 _T = TypeVar("_T")
@@ -47,21 +51,31 @@ class S3Upload:
 
     async def complete(self, *, replace: bool = True) -> bool:
         """Make the object of the parts."""
-        parts = list(self._parts.values())
         try:
-            await self._store.request(
-                "complete_upload",
-                self._key,
-                lambda client: client.complete_upload(self._key, self._id, parts, replace=replace),
-            )
+            await self._complete(replace=replace)
         except PreconditionFailedByStoreError:
             return False
+        except UnsupportedByStoreError:
+            if replace:
+                raise
+            # A store without conditions: what can be done is to look before.
+            if await self._store.size_bytes(self._key) is not None:
+                return False
+            await self._complete(replace=True)
         except UploadGoneError:
             # The answer of an attempt that succeeded may have been lost; the copy compares sizes.
             if await self._store.size_bytes(self._key) is None:
                 raise
             return replace
         return True
+
+    async def _complete(self, *, replace: bool) -> None:
+        parts = list(self._parts.values())
+        await self._store.request(
+            "complete_upload",
+            self._key,
+            lambda client: client.complete_upload(self._key, self._id, parts, replace=replace),
+        )
 
     async def abort(self) -> None:
         """Forget the parts."""
