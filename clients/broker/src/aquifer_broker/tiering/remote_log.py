@@ -44,7 +44,7 @@ class TieredRemoteLog:
             OffsetOutOfRangeError, RemoteResourceNotFoundError: not there, or deleted meanwhile.
         """
         committed = request.isolation is FetchIsolation.TXN_COMMITTED
-        read = await (self._read_committed(request) if committed else self._read(request))
+        read = await self._read_settled(request)
         if read.plan.segment is None:
             return await _read_behind_hole(request)
         return RemoteRead(
@@ -56,16 +56,20 @@ class TieredRemoteLog:
         """Whether a read that is not done in time is to be answered with an error: nothing has answered reads for long."""
         return self._silence.is_stalled(request.log.topic_id_partition)
 
-    async def _read_committed(self, request: RemoteReadRequest) -> ReadRecords:
-        """Reads so that no aborted transaction is known neither remotely nor locally.
+    async def _read_settled(self, request: RemoteReadRequest) -> ReadRecords:
+        """Reads so that what the local log adds to the answer is all that the answer lacks.
 
-        What is below the local log was remote before the read, and the search of the read finds it; what is in the local log is looked
-        up after the read. That leaves no gap only if the local log still begins where it did: else the read is repeated.
+        What is below the local log was remote before the read, and the read finds it: aborted transactions, and the record behind a
+        hole. What is in the local log is looked up after the read. That leaves no gap only if the local log still begins where it
+        did: else the read is repeated.
         """
+        committed = request.isolation is FetchIsolation.TXN_COMMITTED
         while True:
             local_log_start_offset = request.log.local_log_start_offset
             read = await self._read(request)
             if request.log.local_log_start_offset == local_log_start_offset:
+                return read
+            if read.plan.segment is not None and not committed:
                 return read
 
     async def _read(self, request: RemoteReadRequest) -> ReadRecords:
