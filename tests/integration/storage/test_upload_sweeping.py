@@ -109,7 +109,7 @@ async def test_the_service_sweeps_by_itself(
             access_key=s3_server.access_key,
             secret_key=SecretStr(s3_server.secret_key),
         ),
-        copying=CopySettings(sweep_uploads_after_s=0.001, sweep_interval_s=0.2),
+        copying=CopySettings(timeout_s=0.001, sweep_uploads_after_s=0.001, sweep_interval_s=0.2),
     )
 
     async def none_is_left() -> bool:

@@ -47,6 +47,27 @@ def test_misspelt_and_impossible_settings_stop_the_start(
         load_settings(StorageSettings, PREFIX)
 
 
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"S3__CA_FILE": "/etc/ca.pem"}, "ca_file needs TLS"),
+        ({"S3__SECURE": "true", "S3__ENDPOINT": "http://store:9000"}, "secure contradicts"),
+        (
+            {"COPYING__TIMEOUT_S": "3600", "COPYING__SWEEP_UPLOADS_AFTER_S": "3599"},
+            "sweep_uploads_after_s must be at least timeout_s",
+        ),
+    ],
+)
+def test_settings_that_contradict_each_other_stop_the_start(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], named: str
+) -> None:
+    """T57. An upload in use that is taken for a crashed one's is a copy that never succeeds."""
+    for name, value in settings.items():
+        monkeypatch.setenv(PREFIX + name, value)
+    with pytest.raises(InvalidConfigurationError, match=named):
+        load_settings(StorageSettings, PREFIX)
+
+
 def test_limits_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(InvalidConfigurationError, match="part size"):
         StorageOptions(part_size_bytes=64 * MIB, upload_budget_bytes=32 * MIB)

@@ -63,6 +63,15 @@ class S3Settings(Group):
     retry_timeout_s: PositiveFloat = 20.0
     """How long a request that the store does not answer is tried again."""
 
+    @model_validator(mode="after")
+    def _files_are_used(self) -> Self:
+        is_tls = self.secure or self.endpoint.startswith("https://")
+        if self.ca_file is not None and not is_tls:
+            raise ValueError("ca_file needs TLS: set secure, or begin the endpoint with https://")
+        if self.secure and self.endpoint.startswith("http://"):
+            raise ValueError("secure contradicts an endpoint that begins with http://")
+        return self
+
 
 class FilesystemSettings(Group):
     """The store in files."""
@@ -106,7 +115,7 @@ class CopySettings(Group):
     timeout_s: PositiveFloat = 6 * 3600.0
     """Longest time of one copy, whatever deadline its caller has set."""
     sweep_uploads_after_s: PositiveFloat = 24 * 3600.0
-    """Unfinished uploads of segments older than this are taken for those of crashed processes and deleted."""
+    """Unfinished uploads of segments older than this are taken for those of crashed processes and deleted; at least `timeout_s`."""
     sweep_interval_s: PositiveFloat = 3600.0
     """Time between sweeps of unfinished uploads; the first comes at the start."""
     sweep_objects_after_s: PositiveFloat = 24 * 3600.0
@@ -119,6 +128,8 @@ class CopySettings(Group):
     def _copies_end_before_they_are_garbage(self) -> Self:
         if self.sweep_objects_after_s < 2 * self.timeout_s:
             raise ValueError("sweep_objects_after_s must be at least twice timeout_s")
+        if self.sweep_uploads_after_s < self.timeout_s:
+            raise ValueError("sweep_uploads_after_s must be at least timeout_s")
         return self
 
 
