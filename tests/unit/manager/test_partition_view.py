@@ -75,6 +75,29 @@ def test_the_passing_of_time_is_no_change() -> None:
     assert early.timeless() == late.timeless()
 
 
+@pytest.mark.parametrize("timestamp_ms", [-1, START_MS + 10**9])
+async def test_the_age_of_the_lag_rises_whatever_times_the_records_have(timestamp_ms: int) -> None:
+    """A producer's clock may be wrong, or say nothing: a segment that waits is still seen to wait."""
+    clock = HastyClock()
+    registry = Registry(lease_ms=10**9, clock=clock)
+    registry.register(1, "one", "leader")
+    registry.lead(1, [PartitionRole(topic_id_partition=TIP, leader_epoch=0, config=TopicConfig())])
+    broker = SimulatedBroker()
+    log = broker.add(SimulatedLog(TIP))
+    observer = LogObserver(registry, SimulatedBrokers(leader=broker), clock=clock)
+    log.roll(1, timestamp_ms=timestamp_ms)
+    for _ in range(3):
+        await observer.observe()
+        await clock.sleep(60)
+    partition_ = registry.require(TIP)
+    assert lag_of(partition_, clock.now_ms()).age_ms == 180_000
+    partition_.work.copied_offset = 99
+    assert lag_of(partition_, clock.now_ms()) == CopyLag()
+    log.roll(1, timestamp_ms=timestamp_ms)
+    await observer.observe()
+    assert lag_of(partition_, clock.now_ms()).age_ms == 0
+
+
 async def test_a_broker_that_does_not_answer_keeps_its_last_state_and_hides_no_other() -> None:
     clock = HastyClock()
     registry = Registry(lease_ms=10**6, clock=clock)

@@ -81,8 +81,7 @@ class LogObserver:
         logs = await self._brokers.logs_at(address).describe_logs(queries)
         for assignment, log in zip(assignments, logs, strict=True):
             if log is not None and log.leader_epoch == assignment.leader_epoch:
-                assignment.work.observed = log
-                assignment.work.observed_at_ms = self._clock.now_ms()
+                assignment.work.note_observed(log, self._clock.now_ms())
 
 
 def _batches(assignments: list[Assignment]) -> list[list[Assignment]]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from aquifer_core.ids import TopicIdPartition
 
 from aquifer_manager.domain.assignment import RegisteredPartition
-from aquifer_manager.domain.partition_work import PartitionWork
 from aquifer_manager.domain.ports import LogDescription, RolledSegment
 from aquifer_manager.domain.tasks import TaskState
 from aquifer_manager.domain.topic_config import TopicConfig
@@ -19,7 +18,7 @@ class CopyLag:
     """Rolled segments that are not remote.
 
     Attributes:
-        age_ms: of the oldest one, by its newest record; 0 when there is none or its time is unknown.
+        age_ms: of the oldest one, by its newest record, and at least the time for which it is known to wait; 0 when there is none.
     """
 
     segments: int = 0
@@ -69,16 +68,33 @@ class PartitionView:
         return replace(self, tasks=tasks, lag=replace(self.lag, age_ms=0))
 
 
-def copy_lag(segments: Sequence[RolledSegment], highest_remote_offset: int, now_ms: int) -> CopyLag:
-    """The lag of a log, from its rolled segments and from what is remote: whether copies succeed or not (T03)."""
+def copy_lag(
+    segments: Sequence[RolledSegment],
+    highest_remote_offset: int,
+    now_ms: int,
+    lagging: tuple[int, int] | None = None,
+) -> CopyLag:
+    """The lag of a log, from its rolled segments and from what is remote: whether copies succeed or not (T03).
+
+    Args:
+        segments: rolled ones, oldest first.
+        highest_remote_offset: how far remote storage reaches.
+        now_ms: wall clock.
+        lagging: see `PartitionWork`: timestamps are producers', and may be unknown or in the future.
+    """
     waiting = [segment for segment in segments if segment.end_offset > highest_remote_offset]
     if not waiting:
         return CopyLag()
-    newest_ms = waiting[0].max_timestamp_ms
+    oldest = waiting[0]
+    times_ms = [now_ms]
+    if oldest.max_timestamp_ms >= 0:
+        times_ms.append(oldest.max_timestamp_ms)
+    if lagging is not None and lagging[0] == oldest.base_offset:
+        times_ms.append(lagging[1])
     return CopyLag(
         segments=len(waiting),
         size_bytes=sum(segment.size_bytes for segment in waiting),
-        age_ms=max(0, now_ms - newest_ms) if newest_ms >= 0 else 0,
+        age_ms=now_ms - min(times_ms),
     )
 
 
@@ -88,7 +104,7 @@ def lag_of(partition: RegisteredPartition, now_ms: int) -> CopyLag:
     copies = config.remote_storage_enable and not config.remote_log_copy_disable
     if work.observed is None or not copies:
         return CopyLag()
-    return copy_lag(work.observed.segments, _highest_remote_offset(work), now_ms)
+    return copy_lag(work.observed.segments, work.highest_remote_offset, now_ms, work.lagging)
 
 
 def view_of(
@@ -105,7 +121,7 @@ def view_of(
         paused=paused,
         log_start_offset=_or_unknown(log, "log_start_offset"),
         local_log_start_offset=_or_unknown(log, "local_log_start_offset"),
-        highest_remote_offset=_highest_remote_offset(work),
+        highest_remote_offset=work.highest_remote_offset,
         last_stable_offset=_or_unknown(log, "last_stable_offset"),
         log_end_offset=_or_unknown(log, "log_end_offset"),
         lag=lag_of(partition, now_ms),
@@ -114,11 +130,6 @@ def view_of(
         deleted_segments=work.deleted_segments,
         config=partition.config,
     )
-
-
-def _highest_remote_offset(work: PartitionWork) -> int:
-    heard = -1 if work.observed is None else work.observed.highest_remote_offset
-    return heard if work.copied_offset is None else max(heard, work.copied_offset)
 
 
 def _or_unknown(log: LogDescription | None, name: str) -> int:

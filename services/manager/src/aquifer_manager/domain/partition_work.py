@@ -67,6 +67,7 @@ class PartitionWork:
         probing: the last copy failed, so one at a time is tried until one succeeds.
         quiet: retention has nothing to delete for now.
         observed: last known state of the local log with its rolled segments, `observed_at_ms` by the wall clock.
+        lagging: base offset of the oldest segment that is not remote, and when that was seen first, by the wall clock.
     """
 
     topic_id_partition: TopicIdPartition
@@ -85,6 +86,7 @@ class PartitionWork:
     quiet: QuietPlan | None = None
     observed: LogDescription | None = None
     observed_at_ms: int = 0
+    lagging: tuple[int, int] | None = None
     copied_segments: int = 0
     copied_bytes: int = 0
     deleted_segments: int = 0
@@ -99,6 +101,23 @@ class PartitionWork:
             self.recorded_log_start = -1
         self.leader_epoch = leader_epoch
         self.fenced = False
+
+    @property
+    def highest_remote_offset(self) -> int:
+        """How far remote storage reaches, by what the broker and this manager know; -1: nothing, or unknown."""
+        heard = -1 if self.observed is None else self.observed.highest_remote_offset
+        return heard if self.copied_offset is None else max(heard, self.copied_offset)
+
+    def note_observed(self, log: LogDescription, now_ms: int) -> None:
+        """Takes note of a look at the log."""
+        self.observed, self.observed_at_ms = log, now_ms
+        reaches = self.highest_remote_offset
+        waiting = (each.base_offset for each in log.segments if each.end_offset > reaches)
+        oldest = next(waiting, None)
+        if oldest is None:
+            self.lagging = None
+        elif self.lagging is None or self.lagging[0] != oldest:
+            self.lagging = (oldest, now_ms)
 
     def local_only_bytes(self, log: LogDescription) -> int:
         """Bytes of a log that no finished segment holds, now or a moment later; rather too few than too many.
