@@ -93,6 +93,15 @@ Index(
     postgresql_where=remote_log_segment_epoch.c.referenced,
     postgresql_include=["end_offset", "segment_id"],
 )
+# Most topics have no transactions: of them nothing is in it, and that nothing was aborted is seen at once.
+Index(
+    "remote_log_segment_epoch_with_transactions",
+    remote_log_segment_epoch.c.topic_id,
+    remote_log_segment_epoch.c.partition,
+    remote_log_segment_epoch.c.leader_epoch,
+    remote_log_segment_epoch.c.start_offset,
+    postgresql_where=text("referenced AND NOT txn_index_empty"),
+)
 # What a larger copy displaced; nearly always empty.
 Index(
     "remote_log_segment_epoch_displaced",
