@@ -185,7 +185,8 @@ class RemoteStorage(RemoteStorageManager):
         return await self.writer.rewrap(metadata)
 
     async def describe_segment(self, metadata: RemoteLogSegmentMetadata) -> StoredSegment:
-        """What the store's manifest says of the segment."""
+        """What the store's manifest says of the segment, not one in memory: another process may have rewrapped or deleted it."""
+        self._manifests.forget(metadata)
         return (await self._manifests.get(metadata)).stored_segment()
 
     def verify_segment(self, metadata: RemoteLogSegmentMetadata) -> AsyncIterator[VerifyProgress]:
