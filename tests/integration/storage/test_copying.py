@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import builders
 import pytest
 from aquifer_core.errors import (
+    AquiferError,
     ConcurrentUpdateError,
     CorruptSegmentError,
     RemoteResourceNotFoundError,
@@ -462,6 +464,54 @@ async def test_a_small_segment_is_first_read_with_one_request(
         steps = [(op, Path(key).suffix) for op, key in objects.operations]
         without = [("get", ".manifest")] if cold.custom_metadata is None else []
         assert steps == [*without, ("read", ".log")]
+
+
+async def test_a_repeat_of_a_small_copy_changes_nothing(
+    storage: RemoteStorage, objects: HookedObjectStore
+) -> None:
+    """The log that is sent again is refused, also when it is another one."""
+    segment = builders.segment(size_bytes=SMALL)
+    result = await storage.copy_log_segment_data(segment.metadata, segment.data)
+    other = bytearray(segment.log)
+    batch = builders.record_batch(100, 1, 9)
+    other[: len(batch)] = batch
+    for log in (segment.log, bytes(other)):
+        source = builders.BytesLogSource(data=log)
+        repeat = segment.with_data(log_segment=source)
+        with suppress(AquiferError):
+            again = await storage.copy_log_segment_data(repeat.metadata, repeat.data)
+            assert again == result
+    assert await joined(storage.fetch_log_segment(segment.metadata, 0)) == segment.log
+    assert objects.count("put") == 0, "nothing is written over"
+
+
+async def test_what_a_crash_left_of_a_small_copy_is_written_over(
+    storage: RemoteStorage, objects: HookedObjectStore, files: FilesystemObjectStore
+) -> None:
+    """Without a manifest it is no segment; a mark in the manifest's place is a segment that is not to be."""
+    segment = builders.segment(size_bytes=SMALL)
+    await copied(storage, segment)
+    (log, manifest) = (await storage.describe_segment(segment.metadata)).object_keys
+    await files.delete([manifest])
+    await files.put(log, segment.log[:-1])
+    await copied(storage, segment)
+    assert await files.get(log) == segment.log
+    await files.put(manifest, encode_abandoned("test"))
+    with pytest.raises(ConcurrentUpdateError):
+        await copied(storage, segment)
+    assert await files.size_bytes(log) is None, "what is not to be leaves no log"
+
+
+async def test_a_store_that_confirms_what_it_has_is_asked_only_whether_it_is_still_there(
+    storage: RemoteStorage, objects: HookedObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HookedObjectStore, "confirms_writes", True)
+    await copied(storage, builders.segment(size_bytes=SMALL))
+    assert [(step, Path(key).suffix) for step, key in objects.operations] == [
+        ("create", ".log"),
+        ("create", ".manifest"),
+        ("size_bytes", ".log"),
+    ]
 
 
 async def test_a_small_segment_that_is_gone_or_damaged_is_told_so(

@@ -6,6 +6,7 @@ import builders
 import pytest
 from aquifer_core.clock import SystemClock
 from aquifer_core.errors import RemoteStorageUnavailableError
+from aquifer_core.formats.record_batch import complete_batches_size
 from aquifer_storage.adapters.s3 import S3ObjectStore
 from aquifer_storage.adapters.s3_client import S3Options
 from aquifer_storage.domain.options import MIB, StorageOptions
@@ -22,6 +23,11 @@ OPTIONS = StorageOptions(
 LOG = builders.renumbered_log(11 * MIB, builders.record_batch(0, 16, 8_000), 0)
 DAMAGED = Fault(sent_wrong_at=5)
 SILENT = Fault(without_checksums=True)
+
+
+def whole_batches(log: bytes) -> bytes:
+    """As many batches as are there in full."""
+    return log[: complete_batches_size(log)]
 
 
 @pytest.fixture(params=[True, False], ids=["signed", "unsigned"])
@@ -82,6 +88,31 @@ async def test_a_copy_that_is_damaged_on_its_way_is_sent_again(
     assert await joined(storage.fetch_log_segment(metadata, 0)) == LOG
     findings = [each.findings async for each in storage.verify_segment(metadata)]
     assert not any(findings)
+
+
+async def test_a_small_copy_that_is_damaged_on_its_way_is_sent_again(
+    patient: S3ObjectStore, faulty_s3: FaultyS3, knowing: str
+) -> None:
+    """Log and manifest are written on the condition that there is none, with whatever checksum the store knows."""
+    storage = RemoteStorage(patient, options=StorageOptions(), writer_version="1")
+    for log in (LOG[: len(LOG) // 11], LOG[: len(LOG) // 2]):
+        segment = builders.segment(whole_batches(log), start_offset=0)
+        faulty_s3.fail("put_object", fault=DAMAGED, times=2)
+        metadata = await copied(storage, segment)
+        assert await joined(storage.fetch_log_segment(metadata, 0)) == segment.log
+        findings = [each.findings async for each in storage.verify_segment(metadata)]
+        assert not any(findings)
+    assert patient.confirms_writes == (knowing == "crc32c")
+
+
+async def test_a_store_that_refuses_a_checksum_it_does_not_know_creates_with_another(
+    store: S3ObjectStore, faulty_s3: FaultyS3
+) -> None:
+    faulty_s3.fail("put_object", fault=Fault(status=501, code="NotImplemented"), times=1)
+    assert await store.create("key", b"0123456789")
+    assert not await store.create("key", b"9876543210")
+    assert await store.get("key") == b"0123456789"
+    assert not store.confirms_writes
 
 
 async def test_an_object_that_is_always_damaged_is_not_written(

@@ -71,12 +71,16 @@ class RequestRecord:
 
     def sent(self, size_bytes: int) -> None:
         """Count bytes of an object that were sent."""
+        if not size_bytes:
+            return
         self._bytes += size_bytes
         self._totals.sent_bytes += size_bytes
         _BYTES.add(size_bytes, self._attributes(semconv.DIRECTION, "sent"))
 
     def received(self, size_bytes: int) -> None:
         """Count bytes of an object that were received."""
+        if not size_bytes:
+            return
         self._bytes += size_bytes
         self._totals.received_bytes += size_bytes
         _BYTES.add(size_bytes, self._attributes(semconv.DIRECTION, "received"))

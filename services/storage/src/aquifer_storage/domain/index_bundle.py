@@ -64,6 +64,18 @@ def check_indexes(metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> N
         ) from error
 
 
+def index_bytes(data: LogSegmentData) -> int:
+    """Return how much a broker's indexes of a segment take."""
+    parts = (
+        data.offset_index,
+        data.time_index,
+        data.transaction_index,
+        data.producer_snapshot,
+        data.leader_epochs,
+    )
+    return sum(len(part) for part in parts if part is not None)
+
+
 def build_bundle(
     metadata: RemoteLogSegmentMetadata,
     data: LogSegmentData,

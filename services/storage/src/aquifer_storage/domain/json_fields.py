@@ -44,10 +44,6 @@ class JsonFields:
         """Whether the field is null."""
         return self._field(name) is None
 
-    def without(self, name: str) -> Mapping[str, object]:
-        """The document without one field."""
-        return {each: value for each, value in self._fields.items() if each != name}
-
     def names(self) -> list[str]:
         """Names of all fields."""
         return list(self._fields)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from types import TracebackType
 from typing import Final, Self
 
@@ -14,6 +15,7 @@ from aquifer_storage.domain.ports import ObjectStore, ObjectUpload
 
 # The tag of the last sealed chunk, which no two copies share.
 _END_BYTES: Final = 16
+_COMPARED_BYTES: Final = 1 << 20
 
 
 class OvertakenError(ConcurrentUpdateError):
@@ -148,13 +150,23 @@ class LogUpload:
         return True
 
     async def _is_ours(self) -> bool:
-        """Whether the object that is there was written by this upload, whose answer was lost: its end tells."""
-        if self._replaces:
+        """Whether the object that is there was written by this upload, whose answer was lost.
+
+        After parts its end tells, since the store has confirmed each; a whole object is compared, since nothing was confirmed.
+        """
+        if self._replaces or await self._objects.size_bytes(self._key) != self.stored_bytes:
             return False
-        if await self._objects.size_bytes(self._key) != self.stored_bytes:
-            return False
+        if self._upload is None and self._buffer is not None:
+            return await self._is_there(memoryview(self._buffer.data))
         position = self.stored_bytes - len(self._end)
         return await self._objects.get(self._key, position, len(self._end)) == self._end
+
+    async def _is_there(self, data: memoryview) -> bool:
+        pieces = [data[at : at + _COMPARED_BYTES] for at in range(0, len(data), _COMPARED_BYTES)]
+        stored = self._objects.read(self._key, 0, [len(piece) for piece in pieces])
+        async with aclosing(stored) as found:
+            waiting = iter(pieces)
+            return all([piece == next(waiting) async for piece in found])
 
     async def _send_part(self) -> None:
         """Begin to send the full buffer, when a slot is free."""

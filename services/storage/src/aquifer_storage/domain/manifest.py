@@ -82,6 +82,11 @@ class Manifest:
         """Size of the index bundle."""
         return sum(part.size_bytes for part in self.parts.values())
 
+    def stored_bytes(self, manifest_bytes: int) -> int:
+        """Size of all objects together."""
+        separate_bytes = self.bundle_bytes if self.bundle is None else 0
+        return self.log.stored_bytes + separate_bytes + manifest_bytes
+
     @property
     def custom_metadata(self) -> bytes | None:
         """What a copy answers: the remote log index or where it lies; none when the manifest must be read anyway."""
@@ -102,12 +107,11 @@ class Manifest:
     def stored_segment(self, keys: SegmentKeys, manifest_bytes: int) -> StoredSegment:
         """Return the manifest as the role's contract has it."""
         sha256 = {str(part): location.sha256 for part, location in self.parts.items()}
-        is_separate = self.bundle is None
-        stored_bytes = manifest_bytes + (self.bundle_bytes if is_separate else 0)
+        indexes = (keys.indexes,) if self.bundle is None else ()
         return StoredSegment(
             metadata=self.metadata,
-            object_keys=(keys.log, *((keys.indexes,) if is_separate else ()), keys.manifest),
-            stored_bytes=self.log.stored_bytes + stored_bytes,
+            object_keys=(keys.log, *indexes, keys.manifest),
+            stored_bytes=self.stored_bytes(manifest_bytes),
             original_bytes=self.log.original_bytes,
             chunk_count=self.log.chunk_count,
             codec=self.log.codec,

@@ -25,6 +25,7 @@ _MAX_BUNDLE_BYTES: Final = (1 << 31) - 1
 _ABANDONED: Final = "abandoned"
 _BUNDLE: Final = "bundle"
 _CHECKSUM: Final = "checksum"
+_END: Final = b"\n}"
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -73,7 +74,7 @@ def decode_manifest(data: bytes, key: str) -> Manifest | None:
         PreconditionError: a newer version wrote it.
     """
     fields = JsonFields.parse(data, f"manifest {key}")
-    if fields.has(_CHECKSUM) and data != _checksummed(fields.without(_CHECKSUM)):
+    if fields.has(_CHECKSUM) and not _is_intact(data, fields.sha256(_CHECKSUM)):
         raise CorruptSegmentError(f"manifest {key} does not match its checksum")
     version = fields.integer("format_version", minimum=1)
     if version > FORMAT_VERSION:
@@ -215,6 +216,16 @@ def _dumped(document: Mapping[str, object]) -> bytes:
 
 
 def _checksummed(document: Mapping[str, object]) -> bytes:
-    """Encode a document with its checksum: the SHA-256 of what it is without."""
-    checksum = hashlib.sha256(_dumped(document)).hexdigest()
-    return _dumped({**document, _CHECKSUM: checksum})
+    """Encode a document with its checksum, the SHA-256 of what it is without, as its last field."""
+    plain = _dumped(document)
+    return plain.removesuffix(_END) + _end_with(hashlib.sha256(plain).hexdigest())
+
+
+def _is_intact(data: bytes, checksum: str) -> bool:
+    end = _end_with(checksum)
+    plain = data.removesuffix(end) + _END
+    return data.endswith(end) and hashlib.sha256(plain).hexdigest() == checksum
+
+
+def _end_with(checksum: str) -> bytes:
+    return f',\n "{_CHECKSUM}": "{checksum}"'.encode() + _END

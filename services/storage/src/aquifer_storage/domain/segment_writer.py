@@ -22,7 +22,7 @@ from aquifer_core.segment import (
 
 from aquifer_storage.domain.copy_deadline import copy_deadline
 from aquifer_storage.domain.cpu_threads import CpuThreads
-from aquifer_storage.domain.index_bundle import build_bundle, check_indexes
+from aquifer_storage.domain.index_bundle import build_bundle, check_indexes, index_bytes
 from aquifer_storage.domain.keyed_locks import KeyedLocks
 from aquifer_storage.domain.log_pipeline import CopiedLog, LogPipeline
 from aquifer_storage.domain.log_upload import LogUpload, OvertakenError
@@ -205,7 +205,10 @@ class SegmentWriter:
         transform: SegmentTransform,
     ) -> StoredManifest:
         table = RemoteLogIndex(log.chunks)
-        bundle = await self._threads.run(build_bundle, metadata, data, table, transform)
+        if index_bytes(data) <= self._options.manifest_bundle_max_bytes:
+            bundle = build_bundle(metadata, data, table, transform)
+        else:
+            bundle = await self._threads.run(build_bundle, metadata, data, table, transform)
         is_small = len(bundle.data) <= self._options.manifest_bundle_max_bytes
         if not is_small:
             await self._objects.put(self._keys.of(metadata).indexes, bundle.data)
@@ -276,6 +279,6 @@ def _copy_result(copied: StoredManifest) -> CopyResult:
         raise CorruptSegmentError(f"manifest {copied.keys.manifest} has no remote log index")
     return CopyResult(
         custom_metadata=manifest.custom_metadata,
-        stored_bytes=copied.stored_segment().stored_bytes,
+        stored_bytes=manifest.stored_bytes(copied.size_bytes),
         log_sha256=manifest.log.sha256,
     )
