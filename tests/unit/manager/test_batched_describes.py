@@ -160,6 +160,16 @@ async def test_forgetting_a_broker_ends_its_questions() -> None:
             await each
 
 
+async def test_a_question_that_is_not_on_its_way_yet_ends_with_its_broker_as_well() -> None:
+    batches = Batches()
+    asked = [asyncio.create_task(batches.ask(number)) for number in range(2)]
+    await asyncio.sleep(0)
+    await batches.brokers.forget("leader")
+    async with asyncio.timeout(60):
+        results = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(each) for each in results] == [UnavailableError, UnavailableError]
+
+
 async def test_many_questions_at_once_pass_through() -> None:
     batches = Batches()
     queries = [LogQuery(topic_id_partition=tip) for tip in TIPS]

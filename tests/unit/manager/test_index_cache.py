@@ -101,6 +101,33 @@ async def test_a_file_that_vanished_is_fetched_again(
         assert cache.total_bytes == OFFSET_INDEX_FILE_BYTES
 
 
+async def test_a_file_that_cannot_be_read_is_fetched_again(
+    storage: InMemoryRemoteStorageManager, tmp_path: Path
+) -> None:
+    """A disk that fails must not stop reads."""
+    metadata = await stored(storage)
+    async with caching(storage, tmp_path) as cache:
+        first = await cache.index(metadata, IndexType.OFFSET)
+        [file] = files(tmp_path)
+        file.unlink()
+        file.mkdir()
+        for _ in range(2):
+            assert await cache.index(metadata, IndexType.OFFSET) == first
+
+
+async def test_a_file_that_cannot_be_evicted_does_not_keep_others_from_being_read(
+    storage: InMemoryRemoteStorageManager, tmp_path: Path
+) -> None:
+    one, other = await stored(storage), await stored(storage, 10)
+    async with caching(storage, tmp_path, max_entries=1) as cache:
+        await cache.index(one, IndexType.OFFSET)
+        [file] = files(tmp_path)
+        file.unlink()
+        file.mkdir()
+        assert await cache.index(other, IndexType.OFFSET)
+        assert len(cache) == 1
+
+
 async def test_failures_are_not_remembered(
     storage: InMemoryRemoteStorageManager, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ and renamed, so a file that is there is complete; its checksum is verified whene
 import asyncio
 import os
 from collections import OrderedDict
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -162,17 +163,21 @@ class DiskIndexCache:
         return [(name, size_bytes) for _, name, size_bytes in sorted(found)]
 
     def _read(self, name: str) -> bytes | None:
-        """A file's index; None when it is gone or damaged."""
+        """A file's index; None when it is gone or damaged, or cannot be read."""
         path = self._directory / name
         try:
             content = path.read_bytes()
-            os.utime(path)
+            with suppress(OSError):  # of use to the next process only
+                os.utime(path)
         except FileNotFoundError:
+            return None
+        except OSError as error:
+            logger.warning("cached_index_not_read", name=name, error=str(error))
             return None
         data, stored = content[:-_CRC_BYTES], content[-_CRC_BYTES:]
         if len(content) < _CRC_BYTES or crc32c(data).to_bytes(_CRC_BYTES, "big") != stored:
             logger.warning("cached_index_is_corrupt", name=name)
-            path.unlink(missing_ok=True)
+            self._unlink([name])
             return None
         return data
 
@@ -183,8 +188,12 @@ class DiskIndexCache:
         partial.replace(path)
 
     def _unlink(self, names: list[str]) -> None:
+        """Deletes files; one that cannot be deleted takes up room until the next start, and no more."""
         for name in names:
-            (self._directory / name).unlink(missing_ok=True)
+            try:
+                (self._directory / name).unlink(missing_ok=True)
+            except OSError as error:
+                logger.warning("cached_index_not_deleted", name=name, error=str(error))
 
 
 def _verify(data: bytes, index_type: IndexType, start_offset: int) -> None:

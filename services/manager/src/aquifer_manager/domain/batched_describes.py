@@ -103,19 +103,22 @@ class BatchedBrokers:
 
     async def forget(self, address: str) -> None:
         """See `BrokerConnections`. Whoever waits for an answer is told that there is none."""
-        asked = self._asked.pop(address, None)
-        if asked is not None and asked.sender is not None:
-            asked.sender.cancel()
-            await asyncio.gather(asked.sender, return_exceptions=True)
+        await self._end(address)
         await self._brokers.forget(address)
 
     async def close(self) -> None:
         """Ends all questions; idempotent. The connections stay with their owner."""
         for address in list(self._asked):
-            asked = self._asked.pop(address)
-            if asked.sender is not None:
-                asked.sender.cancel()
-                await asyncio.gather(asked.sender, return_exceptions=True)
+            await self._end(address)
+
+    async def _end(self, address: str) -> None:
+        asked = self._asked.pop(address, None)
+        if asked is None or asked.sender is None:
+            return
+        asked.sender.cancel()
+        await asyncio.gather(asked.sender, return_exceptions=True)
+        # A task that is cancelled before it began does nothing at all.
+        _fail(asked.waiting, _given_up(address))
 
     async def describe(self, address: str, query: LogQuery) -> LogDescription | None:
         """The answer to one question, fetched ahead or with others."""
