@@ -16,6 +16,9 @@ import builders
 import psycopg
 from aquifer_core.ids import TopicIdPartition
 from aquifer_core.ports import RetentionPolicy
+from aquifer_core.segment import RemoteLogSegmentMetadataUpdate
+from aquifer_core.state import RemoteLogSegmentState
+from aquifer_metadata.adapters.postgres import remote_log_plain_writes as plain
 from aquifer_metadata.adapters.postgres import remote_log_reads as reads
 from aquifer_metadata.adapters.postgres import remote_log_references as references
 from aquifer_metadata.adapters.postgres import remote_log_write_statements as writes
@@ -116,8 +119,17 @@ def _changes(tip: TopicIdPartition, end: int) -> Iterator[Statement]:
         "trace_id": "",
         "reason": "",
     }
+    origin = plain.origin_values(_EPOCH, "", 0)
+    yield "Adding a segment", plain.ADD.text, plain.add_values(segment) | origin
+    finish = RemoteLogSegmentMetadataUpdate(
+        segment_id=segment.segment_id,
+        event_timestamp_ms=0,
+        state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
+        broker_id=1,
+    )
+    yield "Finishing a segment", plain.FINISH.text, plain.finish_values(finish) | origin
     yield "Taking the partition's row", _driver_text(writes.TAKE_PARTITION), values
-    yield "Adding a segment", _driver_text(writes.ADD), values
+    yield "Adding a segment, with its row taken", _driver_text(writes.ADD), values
     yield "Moving a segment to another state", _driver_text(writes.UPDATE), values
     yield (
         "Raising the highest offset, and what the new segment covers",

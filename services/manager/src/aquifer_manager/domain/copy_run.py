@@ -33,7 +33,7 @@ __all__ = ["CopyParts", "CopyRun"]
 logger = structlog.get_logger(__name__)
 
 _SHORT_WAIT_S: Final = 0.1
-_TELL_INTERVAL_S: Final = 1.0
+_TELL_INTERVAL_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ class CopyRun:
         self._changed = asyncio.Event()
         self._failure: Exception | None = None
         self._turn_at_s: float | None = None
-        self._told = self._told_s = float("-inf")
+        self._told = float("-inf")
         self._is_own_place_taken = False
 
     async def copy(self, candidates: Sequence[RolledSegment]) -> TaskOutcome:
@@ -247,7 +247,7 @@ class CopyRun:
         self._has_ended(flight)
         topic = self._assignment.topic_id_partition.topic
         parts.telemetry.count("copy.bytes", flight.segment.segment_size_bytes, topic)
-        if parts.clock.monotonic_s() - self._told_s >= _TELL_INTERVAL_S:
+        if parts.clock.monotonic_s() - work.told_s >= _TELL_INTERVAL_S:
             await self._tell()
 
     def _has_ended(self, flight: _Flight) -> None:
@@ -265,7 +265,7 @@ class CopyRun:
         """Tells the broker how far remote storage reaches by now."""
         copied = max(each.segment.end_offset for each in self._flights if each.committed)
         if copied > self._told and self._parts.registry.is_current(self._assignment):
-            self._told_s = self._parts.clock.monotonic_s()
+            self._work.told_s = self._parts.clock.monotonic_s()
             await self._parts.logs.tell_highest(self._assignment, copied)
             self._told = max(self._told, copied)
 

@@ -65,6 +65,7 @@ class PartitionWork:
         uncommitted: copies to finish before anything else.
         failed: copies to take back before anything else.
         probing: the last copy failed, so one at a time is tried until one succeeds.
+        told_s: when a copy run last told the broker how far remote storage reaches, on the clock's monotonic scale.
         quiet: retention has nothing to delete for now.
         observed: last known state of the local log with its rolled segments, `observed_at_ms` by the wall clock.
         lagging: base offset of the oldest segment that is not remote, and when that was seen first, by the wall clock.
@@ -83,6 +84,7 @@ class PartitionWork:
     uncommitted: dict[KafkaUuid, Uncommitted] = field(default_factory=dict)
     failed: dict[KafkaUuid, RemoteLogSegmentMetadata] = field(default_factory=dict)
     probing: bool = False
+    told_s: float = float("-inf")
     quiet: QuietPlan | None = None
     observed: LogDescription | None = None
     observed_at_ms: int = 0

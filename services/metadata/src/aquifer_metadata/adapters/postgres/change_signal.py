@@ -1,12 +1,12 @@
 """Wakes watchers when something changed: at once in this process, by NOTIFY in the others.
 
 A hint only: whoever waits also polls, or is polled for together with others (`watch_poll`), so that a lost notification costs time
-and nothing else. Notifications are sent after
-the commit, gathered for a moment, and from a connection of their own, because a transaction that notifies takes a lock
-that every other one of the database waits for at its commit.
+and nothing else. Notifications are sent after the commit, gathered for a moment, twenty a second at most, and from a connection of
+their own, because a transaction that notifies takes a lock that every other one of the database waits for at its commit.
 """
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
@@ -39,9 +39,20 @@ def partition_signal(tip: TopicIdPartition) -> str:
 class ChangeSignal:
     """Carries hints about changes between the replicas of the service."""
 
-    def __init__(self, database: Database, *, gather_s: float = 0.005) -> None:
+    def __init__(
+        self, database: Database, *, gather_s: float = 0.005, pause_s: float = 0.05
+    ) -> None:
+        """Prepares.
+
+        Args:
+            database: whose notifications are used.
+            gather_s: for so long changes are gathered into a notification.
+            pause_s: between notifications, or each change of a busy time would have one.
+        """
         self._database = database
         self._gather_s = gather_s
+        self._pause_s = pause_s
+        self._sent_s = float("-inf")
         self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
         self._polled: dict[str, set[asyncio.Event]] = defaultdict(set)
         self._poll: SupervisedLoop | None = None
@@ -103,11 +114,12 @@ class ChangeSignal:
     async def _send(self) -> None:
         if not self._unsent:
             return
-        await asyncio.sleep(self._gather_s)
+        await asyncio.sleep(max(self._gather_s, self._sent_s + self._pause_s - time.monotonic()))
         keys, self._unsent = self._unsent, set()
         payload = " ".join(sorted(keys))
         if len(payload.encode()) > _MAX_PAYLOAD_BYTES:
             payload = _ANY
+        self._sent_s = time.monotonic()
         await self._database.notify(_CHANNEL, payload)
 
     async def _listen(self) -> None:

@@ -37,6 +37,7 @@ _READ_ONLY = "25006"
 _SCHEMA = frozenset({"42P01", "42703"})
 """undefined_table, undefined_column."""
 _RETURN_S = 5.0
+_NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 _OUTAGE_CLASSES = ("08", "53", "57P", "58")
 """Connection, resources (too many connections, disk full), shutdown and start-up, system errors."""
 
@@ -118,10 +119,7 @@ class Database:
         """Sends a notification, outside any transaction."""
 
         async def send(connection: AsyncConnection) -> None:
-            await connection.execute(
-                text("SELECT pg_notify(:channel, :payload)"),
-                {"channel": channel, "payload": payload},
-            )
+            await connection.execute(_NOTIFY, {"channel": channel, "payload": payload})
 
         await self.read(send)
 
@@ -137,25 +135,36 @@ class Database:
         """Runs a transaction; `work` may be run again from its beginning and must only touch the connection."""
         return await self._repeat(self._read_committed, work, transactional=True)
 
-    async def _repeat(self, engine: AsyncEngine, work: Work[T], *, transactional: bool) -> T:
+    async def write_once(self, work: Work[T]) -> T:
+        """Runs one statement that changes something and commits by itself. A lost answer is not asked for again."""
+        return await self._repeat(self.engine, work, transactional=False, commits=True)
+
+    async def _repeat(
+        self, engine: AsyncEngine, work: Work[T], *, transactional: bool, commits: bool = False
+    ) -> T:
         attempt = 0
         while True:
             attempt += 1
             try:
-                return await self._attempt(engine, work, transactional=transactional)
+                return await self._attempt(
+                    engine, work, transactional=transactional, commits=commits
+                )
             except _RepeatableError as error:
                 if attempt >= self.options.attempts:
                     raise error.final from error
                 logger.info("transaction_repeated", attempt=attempt, error=error.final.message)
                 await asyncio.sleep(random.uniform(0.2, 1.0) * 0.02 * 2**attempt)
 
-    async def _attempt(self, engine: AsyncEngine, work: Work[T], *, transactional: bool) -> T:
+    async def _attempt(
+        self, engine: AsyncEngine, work: Work[T], *, transactional: bool, commits: bool
+    ) -> T:
         committing = False
         try:
             async with AsyncExitStack() as stack:
                 with self._pool.wait():
                     connection = await _connected(engine)
                 stack.push_async_callback(self._give_back, connection)
+                committing = commits
                 result = await work(connection)
                 if transactional:
                     committing = True

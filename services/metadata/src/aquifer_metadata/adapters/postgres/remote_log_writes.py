@@ -1,7 +1,9 @@
 """Changes of remote segments. Those of one partition follow one another: each transaction begins by taking the partition's row."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
+from weakref import WeakValueDictionary
 
 from aquifer_core import segment_lifecycle as lifecycle
 from aquifer_core.ids import KafkaUuid, RemoteLogSegmentId, TopicIdPartition
@@ -14,12 +16,15 @@ from aquifer_core.segment import (
 from aquifer_core.state import RemoteLogSegmentState, RemotePartitionDeleteState
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from aquifer_metadata.adapters.postgres import remote_log_plain_writes as plain
 from aquifer_metadata.adapters.postgres import remote_log_references, tiering_switch
 from aquifer_metadata.adapters.postgres import remote_log_write_statements as statements
 from aquifer_metadata.adapters.postgres.change_signal import ChangeSignal, partition_signal
 from aquifer_metadata.adapters.postgres.database import Database, Work
+from aquifer_metadata.adapters.postgres.driver_statement import DriverStatement
 from aquifer_metadata.adapters.postgres.remote_log_rows import (
     Columns,
+    PartitionKey,
     partition_key,
     segment_from_row,
     segment_uuid,
@@ -41,11 +46,15 @@ class RemoteLogWrites:
         self._signal = signal
         self._clock = clock
         self._trace_id = trace_id
+        # As long as somebody uses them.
+        self._turns: WeakValueDictionary[PartitionKey, asyncio.Lock] = WeakValueDictionary()
 
     async def add(self, metadata: RemoteLogSegmentMetadata, leader_epoch: int | None) -> None:
         """See `RemoteLogMetadataManager.add_remote_log_segment_metadata`."""
         tip = metadata.topic_id_partition
         lifecycle.check_new_segment(metadata)
+        if await self._is_done(plain.ADD, plain.add_values(metadata), tip, leader_epoch):
+            return
         values = segment_values(metadata) | self._origin(leader_epoch) | {"reason": "copy started"}
 
         async def work(connection: AsyncConnection) -> bool:
@@ -67,6 +76,10 @@ class RemoteLogWrites:
         segment_id = update.segment_id
         tip = segment_id.topic_id_partition
         lifecycle.check_update_target(update)
+        if plain.is_plain_finish(update) and await self._is_done(
+            plain.FINISH, plain.finish_values(update), tip, leader_epoch
+        ):
+            return
         origin = self._origin(leader_epoch) | {"reason": update.reason}
 
         async def work(connection: AsyncConnection) -> bool:
@@ -148,6 +161,26 @@ class RemoteLogWrites:
 
         if rows:
             await self._database.write(work)
+
+    async def _is_done(
+        self,
+        statement: DriverStatement,
+        values: dict[str, Any],
+        tip: TopicIdPartition,
+        leader_epoch: int | None,
+    ) -> bool:
+        """Makes a plain change; False: it is not one, and nothing has changed."""
+        values |= plain.origin_values(leader_epoch, self._trace_id(), self._clock.now_ms())
+        key = partition_key(tip)
+        turn = self._turns.get(key) or self._turns.setdefault(key, asyncio.Lock())
+        # Whoever overtakes another makes its statement a wasted one.
+        async with turn:
+            done = await self._database.write_once(
+                lambda connection: plain.has_effect(connection, statement, values)
+            )
+        if done:
+            self._signal.changed(partition_signal(tip))
+        return done
 
     async def _write(self, tip: TopicIdPartition, work: Work[bool]) -> None:
         """Runs a change. One that changes nothing still costs a version, and still fences older leaders."""
