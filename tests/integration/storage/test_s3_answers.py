@@ -2,11 +2,13 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import builders
 import pytest
 from aquifer_core.errors import CorruptSegmentError, RemoteStorageUnavailableError
 from aquifer_core.segment import IndexType
+from aquifer_storage.adapters.file_key_ring import FileKeyRing
 from aquifer_storage.adapters.s3 import S3ObjectStore
 from aquifer_storage.adapters.s3_client import S3Options
 from aquifer_storage.domain.object_key import ObjectKeys
@@ -14,6 +16,7 @@ from aquifer_storage.domain.options import MIB, StorageOptions
 from aquifer_storage.domain.remote_storage import RemoteStorage
 from contract.remote_storage_manager import copied, joined
 from fixtures.faulty_s3 import Fault, FaultyS3
+from fixtures.key_rings import new_key_ring
 from fixtures.object_store import S3Endpoint
 
 OPTIONS = StorageOptions(
@@ -120,3 +123,36 @@ async def test_a_store_that_refuses_conditions_is_written_to_without(
     assert not await upload.complete(replace=False)
     await upload.abort()
     assert not any([step.findings async for step in storage.verify_segment(metadata)])
+
+
+async def test_only_the_store_itself_says_that_an_object_is_not_there(
+    store: S3ObjectStore, faulty_s3: FaultyS3
+) -> None:
+    await store.put("key", b"12345")
+    faulty_s3.fail("head_object", fault=Fault(status=404, code="NotFound"), times=1)
+    assert await store.size_bytes("key") == 5
+    faulty_s3.fail("head_object", fault=Fault(status=404, code="NotFound"))
+    with pytest.raises(RemoteStorageUnavailableError, match="can be read"):
+        await store.size_bytes("key")
+    assert await store.size_bytes("other") is None
+    faulty_s3.fail("get_object", fault=Fault(status=404, code="NoSuchBucket"))
+    with pytest.raises(RemoteStorageUnavailableError, match="bucket"):
+        await store.size_bytes("other")
+
+
+async def test_rewrapping_deletes_nothing_for_a_404_of_somebody_else(
+    store: S3ObjectStore, faulty_s3: FaultyS3, tmp_path: Path
+) -> None:
+    ring = new_key_ring(tmp_path)
+    storage = RemoteStorage(
+        store, options=OPTIONS, writer_version="1", key_ring=FileKeyRing(ring.path)
+    )
+    metadata = await copied(storage, builders.segment(LOG))
+    ring.put("another")
+    ring.activate("another")
+    faulty_s3.fail("head_object", fault=Fault(status=404, code="NotFound"))
+    with pytest.raises(RemoteStorageUnavailableError):
+        await storage.rewrap_segment(metadata)
+    faulty_s3.heal()
+    assert (await storage.describe_segment(metadata)).key_id == "another"
+    assert await joined(storage.fetch_log_segment(metadata, 0)) == LOG

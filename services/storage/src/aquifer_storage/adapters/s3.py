@@ -22,6 +22,7 @@ from aquifer_storage.adapters.s3_client import (
     release,
 )
 from aquifer_storage.adapters.s3_errors import (
+    RETRY_AFTER_MS,
     PastEndError,
     PreconditionFailedByStoreError,
     RefusedByStoreError,
@@ -163,11 +164,24 @@ class S3ObjectStore:
                 await retries.pause(error, is_resigned=is_resigned)
 
     async def size_bytes(self, key: str) -> int | None:
-        """Size of an object; none when there is none."""
-        try:
-            return await self.request("head_object", key, lambda client: client.size_bytes(key))
-        except RemoteResourceNotFoundError:
-            return None
+        """Size of an object; none when there is none.
+
+        A 404 to HEAD has no text that tells who sent it, a proxy for example. What is deleted for an object that is not there needs
+        the store itself to say so.
+        """
+        for _ in range(2):
+            try:
+                return await self.request("head_object", key, lambda client: client.size_bytes(key))
+            except RemoteResourceNotFoundError:
+                pass
+            try:
+                await self.get(key, 0, 1)
+            except RemoteResourceNotFoundError:
+                return None
+        raise RemoteStorageUnavailableError(
+            f"{key} can be read, but is not there when its size is asked for",
+            retry_after_ms=RETRY_AFTER_MS,
+        )
 
     async def delete(self, keys: Sequence[str]) -> None:
         """Delete objects, in this order."""
