@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -11,7 +12,7 @@ from aquifer_storage.adapters.file_credentials import FileCredentials
 from aquifer_storage.adapters.s3 import S3ObjectStore
 from aquifer_storage.adapters.s3_client import S3Client, S3Options
 from aquifer_storage.adapters.s3_errors import RefusedByStoreError
-from fixtures.faulty_s3 import FaultyS3, Identity
+from fixtures.faulty_s3 import Fault, FaultyS3, Identity
 from fixtures.object_store import S3Endpoint
 from fixtures.polling import eventually
 from fixtures.tls_authority import TlsAuthority
@@ -89,6 +90,30 @@ async def test_a_request_that_was_signed_just_before_is_signed_again(
     faulty_s3.on_request = lambda operation: write(path, NEW)
     await store.put("key", b"1")
     assert await store.get("key") == b"1"
+    await store.close()
+
+
+async def test_a_new_secret_of_the_same_key_is_taken_too_and_after_another_fault(
+    faulty_s3: FaultyS3, bucket: str, tmp_path: Path
+) -> None:
+    path, newer = tmp_path / "credentials", Identity(OLD.access_key, NEW.secret_key)
+    write(path, OLD)
+    store = S3ObjectStore(
+        replace(file_options(faulty_s3.address, bucket, path), retry_timeout_s=60)
+    )
+    faulty_s3.accept(newer)
+    faulty_s3.fail("put_object", fault=Fault(status=503), times=1)
+    asked = 0
+
+    def rotate(operation: str) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            write(path, newer)
+
+    faulty_s3.on_request = rotate
+    await store.put("key", b"1")
+    assert asked == 3
     await store.close()
 
 

@@ -65,6 +65,14 @@ def test_a_missing_bucket_is_never_a_missing_segment() -> None:
     assert not isinstance(found, RemoteResourceNotFoundError)
 
 
+def test_a_wrong_clock_is_not_told_as_wrong_credentials() -> None:
+    """T56: each misconfiguration has its own message."""
+    found = translated(s3_error("RequestTimeTooSkewed", 403), "put_object", "k")
+    assert isinstance(found, RefusedByStoreError)
+    assert "clock" in found.message
+    assert "credentials" not in found.message
+
+
 def test_what_may_be_tried_again_says_when() -> None:
     for error in (s3_error("SlowDown", 503), s3_error("AccessDenied", 403)):
         assert translated(error, "put_object", "k").retry_after_ms

@@ -147,7 +147,7 @@ class S3ObjectStore:
         retries = Retries(self._options.retry_timeout_s, self._clock)
         done = 0
         while done < len(lengths_bytes):
-            access_key = self._client.access_key()
+            credentials = self._client.credentials()
             start = position + sum(lengths_bytes[:done])
             ranges = self._read_once(key, start, lengths_bytes[done:], retries.attempt)
             try:
@@ -160,7 +160,7 @@ class S3ObjectStore:
                     yield b""
                 return
             except RemoteStorageUnavailableError as error:
-                is_resigned = access_key != self._client.access_key()
+                is_resigned = credentials is not self._client.credentials()
                 await retries.pause(error, is_resigned=is_resigned)
 
     async def size_bytes(self, key: str) -> int | None:
@@ -237,7 +237,7 @@ class S3ObjectStore:
         """Make a request in a thread, again while the store does not answer and time is left."""
         retries = Retries(self._options.retry_timeout_s, self._clock)
         while True:
-            access_key = self._client.access_key()
+            credentials = self._client.credentials()
             try:
                 async with self._limits.of(operation).slot(), self._connections:
                     with self.totals.record(operation, key, attempt=retries.attempt) as record:
@@ -246,7 +246,7 @@ class S3ObjectStore:
                         record.received(len(answer) if isinstance(answer, bytes) else 0)
                 return answer
             except RemoteStorageUnavailableError as error:
-                is_resigned = access_key != self._client.access_key()
+                is_resigned = credentials is not self._client.credentials()
                 await retries.pause(error, is_resigned=is_resigned)
 
     async def _delete(self, key: str) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 import certifi
 import urllib3
 from aquifer_core.errors import RemoteStorageUnavailableError
+from minio.credentials.credentials import Credentials
 from minio.credentials.providers import Provider, StaticProvider
 from minio.datatypes import Object
 from minio.error import S3Error
@@ -108,9 +109,9 @@ class S3Client(CheckedWrites):
         if options.virtual_host_style is not None:
             self._base_url.virtual_style_flag = options.virtual_host_style
 
-    def access_key(self) -> str:
-        """Return the access key id that the next request is signed with."""
-        return "" if self._provider is None else self._provider.retrieve().access_key
+    def credentials(self) -> Credentials | None:
+        """Return what the next request is signed with; another object when it has changed."""
+        return None if self._provider is None else self._provider.retrieve()
 
     def close(self) -> None:
         """Close idle connections; those in use are closed when their requests end."""

@@ -47,9 +47,9 @@ _CREDENTIALS: Final = frozenset(
         "ExpiredToken",
         "InvalidToken",
         "AuthorizationHeaderMalformed",
-        "RequestTimeTooSkewed",
     }
 )
+_CLOCK: Final = "RequestTimeTooSkewed"
 _BUSY_STATUS: Final = frozenset({408, 429, 500, 502, 503, 504})
 
 
@@ -107,6 +107,8 @@ def _from_s3(error: S3Error, what: str) -> AquiferError:
         return _ONE_CODE[code](text)
     if code == "NoSuchBucket":
         return _refused(f"bucket {error.bucket_name} does not exist; {text}")
+    if code == _CLOCK:
+        return _refused(f"the clock of this service, or of the store, is wrong; {text}")
     if code in _CREDENTIALS:
         return _refused(f"the credentials of this service or their rights do not suffice; {text}")
     if code in _BUSY or code in DAMAGED:

@@ -30,6 +30,7 @@ class Retries:
         self._timeout_s = timeout_s
         self._clock = clock
         self._end_s: float | None = None
+        self._was_resigned = False
         self.attempt = 1
 
     async def pause(
@@ -44,7 +45,8 @@ class Retries:
         Raises:
             RemoteStorageUnavailableError: the error given, when another attempt makes no sense.
         """
-        if is_resigned and self.attempt == 1:
+        if is_resigned and not self._was_resigned:
+            self._was_resigned = True
             self.attempt += 1
             return
         now_s = self._clock.monotonic_s()
