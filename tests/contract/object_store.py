@@ -4,7 +4,7 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
-from aquifer_core.errors import RemoteResourceNotFoundError
+from aquifer_core.errors import ConcurrentUpdateError, RemoteResourceNotFoundError
 from aquifer_storage.domain.ports import ObjectStore
 
 MIB = 1 << 20
@@ -117,6 +117,20 @@ class ObjectStoreContract:
         assert await objects.abort_uploads("a.log") == 2
         assert await objects.abort_uploads("a.log") == 0
         assert await objects.abort_uploads("a.log2") == 1
+
+    async def test_an_upload_that_was_aborted_elsewhere_fails_as_such(
+        self, objects: ObjectStore
+    ) -> None:
+        """A deletion or a sweep came in between; nothing is said to be missing."""
+        upload = await objects.start_upload("a/b", 5 * MIB)
+        await upload.put_part(1, bytes(5 * MIB))
+        await objects.abort_uploads("a/b")
+        with pytest.raises(ConcurrentUpdateError):
+            await upload.put_part(2, b"2")
+        with pytest.raises(ConcurrentUpdateError):
+            await upload.complete()
+        assert await objects.size_bytes("a/b") is None
+        await upload.abort()
 
     async def test_deleting_twice_is_harmless(self, objects: ObjectStore) -> None:
         """T22: no store needs to know batch deletion."""

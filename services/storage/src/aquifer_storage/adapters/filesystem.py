@@ -2,15 +2,15 @@
 
 import hashlib
 import os
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 from uuid import uuid4
 
 from aquifer_core.errors import (
     AquiferError,
+    ConcurrentUpdateError,
     InternalError,
     RemoteResourceNotFoundError,
     RemoteStorageUnavailableError,
@@ -73,11 +73,11 @@ class FilesystemObjectStore:
     async def abort_stale_uploads(
         self, prefix: str, older_than_s: float, is_ours: Callable[[str], bool]
     ) -> int:
-        """Forget unfinished files that nobody has written to for so long; returns how many.
+        """Forget unfinished files that nobody has written to for so long, by the file system's clock; returns how many.
 
         All of them are ours, whatever their keys.
         """
-        touched_before_s = time.time() - older_than_s
+        touched_before_s = await self.store_time_ms() / 1000 - older_than_s
         found = await self.request(
             "list_uploads", prefix, lambda: self._stale_uploads(touched_before_s)
         )
@@ -121,7 +121,7 @@ class FilesystemObjectStore:
         """Return when the root directory can be written to; makes it when it is missing."""
         await self.request("head_bucket", "", self._probe)
 
-    async def store_time_ms(self) -> int | None:
+    async def store_time_ms(self) -> int:
         """Time by the file system, which may be another machine's."""
         return await self.request("head_bucket", "", self._probe)
 
@@ -229,17 +229,19 @@ class _FileUpload:
     async def put_part(self, number: int, data: Buffer) -> None:
         """Write a part where it belongs."""
         position = (number - 1) * self._part_size_bytes
-        await self._store.request(
-            "upload_part", self._key, lambda: _write_at(self._path, position, data), len(data)
-        )
+        with self._not_gone():
+            await self._store.request(
+                "upload_part", self._key, lambda: _write_at(self._path, position, data), len(data)
+            )
 
     async def complete(self, *, replace: bool = True) -> bool:
         """Make the file visible."""
-        done = await self._store.request(
-            "complete_upload",
-            self._key,
-            lambda: publish(self._path, self._target, replace=replace),
-        )
+        with self._not_gone():
+            done = await self._store.request(
+                "complete_upload",
+                self._key,
+                lambda: publish(self._path, self._target, replace=replace),
+            )
         await self.abort()
         return done
 
@@ -249,6 +251,16 @@ class _FileUpload:
 
     def _forget(self) -> None:
         self._path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _not_gone(self) -> Iterator[None]:
+        """What is missing is the unfinished file, not the object."""
+        try:
+            yield
+        except RemoteResourceNotFoundError as error:
+            raise ConcurrentUpdateError(
+                f"the upload of {self._key} was aborted: {error.message}"
+            ) from error
 
 
 def publish(temporary: Path, path: Path, *, replace: bool = True) -> bool:
