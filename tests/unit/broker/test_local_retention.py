@@ -1,3 +1,5 @@
+from collections.abc import Iterable, Iterator
+
 import pytest
 from aquifer_broker.log.local_retention import (
     LocalRetentionPolicy,
@@ -18,7 +20,9 @@ _SEGMENTS = [
 ]
 
 
-def _decide(reason: RetentionReason, **changes: object) -> tuple[int, bool]:
+def _decide(
+    reason: RetentionReason, segments: Iterable[SegmentFacts] = _SEGMENTS, **changes: object
+) -> tuple[int, bool]:
     values: dict[str, object] = {
         "retention_ms": -1,
         "retention_bytes": -1,
@@ -29,10 +33,11 @@ def _decide(reason: RetentionReason, **changes: object) -> tuple[int, bool]:
         "high_watermark": 350,
         "log_end_offset": 350,
         "highest_offset_in_remote_storage": 299,
+        "size_bytes": sum(segment.size_bytes for segment in _SEGMENTS),
         **changes,
     }
     policy = LocalRetentionPolicy(**values)  # type: ignore[arg-type]
-    decision = decide_local_retention(_SEGMENTS, policy, reason, NOW_MS)
+    decision = decide_local_retention(segments, policy, reason, NOW_MS)
     return decision.segments, decision.roll
 
 
@@ -87,6 +92,26 @@ def test_segments_wholly_below_the_start_go(start: int, expected: int) -> None:
     assert found == (expected, False)
 
 
+@pytest.mark.parametrize(
+    ("reason", "limits"),
+    [
+        (RetentionReason.LOG_START_OFFSET, {"start_offset": 100}),
+        (RetentionReason.SIZE, {"retention_bytes": 2400}),
+        (RetentionReason.TIME, {"retention_ms": 400}),
+    ],
+)
+def test_nothing_behind_the_first_segment_that_stays_is_looked_at(
+    reason: RetentionReason, limits: dict[str, object]
+) -> None:
+    """Else a log of ten thousand segments would cost each pass so much more, and a pass follows copies."""
+
+    def until_one_stays() -> Iterator[SegmentFacts]:
+        yield from _SEGMENTS[:2]
+        raise AssertionError("the second one stays")
+
+    assert _decide(reason, until_one_stays(), **limits) == (1, False)
+
+
 def test_an_empty_active_segment_is_neither_rolled_nor_deleted() -> None:
     segments = [SegmentFacts(0, 100, 1000, 0), SegmentFacts(100, None, 0, 0)]
     policy = LocalRetentionPolicy(
@@ -99,6 +124,7 @@ def test_an_empty_active_segment_is_neither_rolled_nor_deleted() -> None:
         high_watermark=100,
         log_end_offset=100,
         highest_offset_in_remote_storage=99,
+        size_bytes=1000,
     )
 
     decision = decide_local_retention(segments, policy, RetentionReason.TIME, NOW_MS)

@@ -1,6 +1,6 @@
 """Which local segments retention removes: pure decisions (K-3.5)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -40,6 +40,7 @@ class LocalRetentionPolicy:
         delete: whether time and size count at all (`cleanup.policy`).
         copied_to_remote: segments may go only once they are in remote storage or below the log start.
         start_offset: local log start when segments are copied, else log start.
+        size_bytes: of all local segments together.
     """
 
     retention_ms: int
@@ -51,6 +52,7 @@ class LocalRetentionPolicy:
     high_watermark: int
     log_end_offset: int
     highest_offset_in_remote_storage: int
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,16 +70,18 @@ class RetentionDecision:
 
 
 def decide_local_retention(
-    segments: Sequence[SegmentFacts],
+    segments: Iterable[SegmentFacts],
     policy: LocalRetentionPolicy,
     reason: RetentionReason,
     now_ms: int,
 ) -> RetentionDecision:
     """Applies one of the three rules; Kafka applies log start, then size, then time, each to what the one before left.
 
+    Segments are looked at from the oldest up to the first that stays, however many follow.
+
     Source: `UnifiedLog.deleteOldSegments`, `deletableSegments`, `isSegmentEligibleForDeletion`.
     """
-    breaches = _rule(segments, policy, reason, now_ms)
+    breaches = _rule(policy, reason, now_ms)
     count, roll = 0, False
     for segment in segments:
         upper_bound = (
@@ -104,10 +108,7 @@ def _eligible(segment: SegmentFacts, upper_bound: int, policy: LocalRetentionPol
 
 
 def _rule(
-    segments: Sequence[SegmentFacts],
-    policy: LocalRetentionPolicy,
-    reason: RetentionReason,
-    now_ms: int,
+    policy: LocalRetentionPolicy, reason: RetentionReason, now_ms: int
 ) -> Callable[[SegmentFacts], bool]:
     if reason is RetentionReason.LOG_START_OFFSET:
         return lambda segment: (
@@ -116,17 +117,15 @@ def _rule(
     if not policy.delete:
         return lambda _: False
     if reason is RetentionReason.SIZE:
-        return _size_rule(segments, policy.retention_bytes)
+        return _size_rule(policy)
     if policy.retention_ms < 0:
         return lambda _: False
     return lambda segment: now_ms - segment.largest_timestamp_ms > policy.retention_ms
 
 
-def _size_rule(
-    segments: Sequence[SegmentFacts], retention_bytes: int
-) -> Callable[[SegmentFacts], bool]:
-    surplus = sum(segment.size_bytes for segment in segments) - retention_bytes
-    if retention_bytes < 0 or surplus < 0:
+def _size_rule(policy: LocalRetentionPolicy) -> Callable[[SegmentFacts], bool]:
+    surplus = policy.size_bytes - policy.retention_bytes
+    if policy.retention_bytes < 0 or surplus < 0:
         return lambda _: False
 
     def breaches(segment: SegmentFacts) -> bool:

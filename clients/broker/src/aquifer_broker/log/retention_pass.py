@@ -1,6 +1,7 @@
 """One pass of local retention over a log (K-3.5)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from itertools import chain, islice, pairwise
 
 from aquifer_broker.log.local_retention import (
     LocalRetentionPolicy,
@@ -11,7 +12,7 @@ from aquifer_broker.log.local_retention import (
 )
 from aquifer_broker.log.log_resources import LogResources
 from aquifer_broker.log.log_roll import delete_segments, roll_log
-from aquifer_broker.log.log_segment import LogSegment
+from aquifer_broker.log.log_segments import LogSegments
 from aquifer_broker.log.log_state import LogState
 
 __all__ = ["run_retention_pass"]
@@ -25,22 +26,16 @@ def run_retention_pass(state: LogState, resources: LogResources) -> int:
     """
     deleted = 0
     for reason in RetentionReason:
-        segments = list(state.segments)
         decision = decide_local_retention(
-            _facts(segments), _policy(state), reason, resources.clock.now_ms()
+            _facts(state.segments), _policy(state), reason, resources.clock.now_ms()
         )
-        deleted += _apply(state, resources, decision, segments)
+        deleted += _apply(state, resources, decision)
     return deleted
 
 
-def _apply(
-    state: LogState,
-    resources: LogResources,
-    decision: RetentionDecision,
-    segments: Sequence[LogSegment],
-) -> int:
-    doomed = segments[: decision.segments]
-    if decision.roll or len(doomed) == len(segments):
+def _apply(state: LogState, resources: LogResources, decision: RetentionDecision) -> int:
+    doomed = list(islice(state.segments.oldest_first(), decision.segments))
+    if decision.roll or len(doomed) == len(state.segments):
         # There is always an active segment; one that goes is replaced first.
         roll_log(state, resources, state.log_end_offset)
     if not doomed:
@@ -56,14 +51,16 @@ def _apply(
     return len(doomed)
 
 
-def _facts(segments: Sequence[LogSegment]) -> list[SegmentFacts]:
-    bases: list[int | None] = [segment.base_offset for segment in segments[1:]]
-    return [
-        SegmentFacts(
-            segment.base_offset, following, segment.size_bytes, segment.largest_timestamp_ms
+def _facts(segments: LogSegments) -> Iterator[SegmentFacts]:
+    """Made as they are looked at: nearly always the oldest segment stays, and a log may have ten thousand."""
+    for segment, following in pairwise(chain(segments.oldest_first(), [None])):
+        assert segment is not None
+        yield SegmentFacts(
+            segment.base_offset,
+            None if following is None else following.base_offset,
+            segment.size_bytes,
+            segment.largest_timestamp_ms,
         )
-        for segment, following in zip(segments, [*bases, None], strict=True)
-    ]
 
 
 def _policy(state: LogState) -> LocalRetentionPolicy:
@@ -80,4 +77,5 @@ def _policy(state: LogState) -> LocalRetentionPolicy:
         high_watermark=state.high_watermark,
         log_end_offset=state.log_end_offset,
         highest_offset_in_remote_storage=state.highest_offset_in_remote_storage,
+        size_bytes=state.segments.size_bytes,
     )
