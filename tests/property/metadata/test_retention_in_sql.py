@@ -123,7 +123,7 @@ def test_the_statement_and_the_function_choose_the_same(
         database = runner.run(_connected(metadata_dsn))
         walks = [(sizes, RemoteLogRetention(database, sizes)) for sizes in SIZES]
 
-        @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
         @given(case=cases())
         def agree(case: Any) -> None:
             partition, known, lineage, policy = case
