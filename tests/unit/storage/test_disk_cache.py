@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -145,6 +146,30 @@ async def test_a_disk_that_refuses_costs_the_cache_only(cache: DiskCache, tmp_pa
     cache.put(key, bytes(40))
     await cache.forget(OTHER)
     assert await cache.get(key) is None
+
+
+async def test_a_disk_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None:
+    """A file system that hangs, as a FIFO whose other end nobody opens."""
+    first = DiskCache(tmp_path, 1_000)
+    stuck, other = await put(first, 0), await put(first, 1)
+    await first.close()
+    cache = DiskCache(tmp_path, 1_000, patience_s=0.5)
+    path = tmp_path / "chunks" / ONE.raw.hex()[:2] / f"{ONE.raw.hex()}-0"
+    part = tmp_path / "chunks" / f"{ONE.raw.hex()}-2.{os.getpid()}.part"
+    path.unlink()
+    os.mkfifo(path)
+    os.mkfifo(part)
+    async with asyncio.timeout(120):
+        assert await cache.get(stuck) is None
+        assert await cache.get(other) is None  # it rests
+        os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+        cache.put(ChunkKey(ONE, 2), b"2")
+        await cache.forget(ONE)
+        await cache.close()
+        assert held_bytes(tmp_path) > 0  # nothing could be done
+        reader = os.open(part, os.O_RDONLY | os.O_NONBLOCK)
+        await eventually(lambda: not held_bytes(tmp_path))
+        os.close(reader)
 
 
 async def test_an_entry_larger_than_the_cache_is_not_kept(cache: DiskCache) -> None:

@@ -25,6 +25,8 @@ _READ_THREADS: Final = 4
 _MAX_WAITING_PUTS: Final = 16
 _MAX_TOUCHED: Final = 1000
 _OLD_PART_S: Final = 3600.0
+_PATIENCE_S: Final = 10.0
+_REST_S: Final = 30.0
 
 
 class DiskCache:
@@ -32,12 +34,13 @@ class DiskCache:
 
     Each chunk is a file, written beside its place and moved there whole. An index in SQLite has their sizes and last uses, so that
     nothing is walked or counted, neither on a start nor to make room. Reads open files and never wait for the index: whoever
-    opened a file keeps it though it is evicted meanwhile. A failing disk costs the cache and nothing else.
+    opened a file keeps it though it is evicted meanwhile. A failing disk costs the cache and nothing else: one that does not answer
+    is waited for once, and then left alone for a while.
 
     An entry is in the index before its file is there, and until after it is gone: a crash in between leaves no file unknown.
     """
 
-    def __init__(self, root: Path, capacity_bytes: int) -> None:
+    def __init__(self, root: Path, capacity_bytes: int, *, patience_s: float = _PATIENCE_S) -> None:
         """Open the folder, made if need be; what it holds beyond the capacity is evicted with the next entry."""
         self._chunks = root / "chunks"
         self._chunks.mkdir(parents=True, exist_ok=True)
@@ -48,12 +51,16 @@ class DiskCache:
         self._lock = threading.Lock()
         self._touched: dict[str, int] = {}
         self._waiting_puts = 0
+        self._patience_s = patience_s
+        self._rests_until_s = 0.0
         self._writer.submit(self._guarded, self._open)
 
     async def get(self, key: ChunkKey) -> bytes | None:
         """The bytes of an entry; none when there is none or it cannot be read."""
+        if time.monotonic() < self._rests_until_s:
+            return None
         name = _name(key)
-        data = await _run(self._readers, lambda: self._read(name))
+        data = await self._run(self._readers, lambda: self._read(name))
         if data is not None:
             self._touch(name)
         return data
@@ -68,19 +75,31 @@ class DiskCache:
 
     async def drop(self, key: ChunkKey) -> None:
         """Remove an entry."""
-        await _run(self._writer, lambda: self._guarded(lambda: self._remove_one(_name(key))))
+        await self._run(self._writer, lambda: self._guarded(lambda: self._remove_one(_name(key))))
 
     async def forget(self, segment_id: KafkaUuid) -> None:
         """Remove the entries of a segment."""
         prefix = segment_id.raw.hex()
-        await _run(self._writer, lambda: self._guarded(lambda: self._remove_all(prefix)))
+        await self._run(self._writer, lambda: self._guarded(lambda: self._remove_all(prefix)))
 
     async def close(self) -> None:
         """Write what waits, and close. Idempotent."""
         with suppress(RuntimeError):  # closed already
-            await _run(self._writer, lambda: self._guarded(self._close))
+            await self._run(self._writer, lambda: self._guarded(self._close))
         self._writer.shutdown(wait=False)
         self._readers.shutdown(wait=False)
+
+    async def _run(self, pool: ThreadPoolExecutor, call: Callable[[], _T]) -> _T | None:
+        """Return what a call in a thread returns; none when the disk does not answer. The call goes on if it has begun."""
+        running = asyncio.get_running_loop().run_in_executor(pool, call)
+        done, _ = await asyncio.wait([running], timeout=self._patience_s)
+        if done:
+            return running.result()
+        if pool is self._readers:
+            running.cancel()
+            self._rests_until_s = time.monotonic() + _REST_S
+        logger.warning("disk_cache_does_not_answer", folder=str(self._chunks))
+        return None
 
     def _guarded(self, action: Callable[[], None]) -> None:
         try:
@@ -173,7 +192,3 @@ class DiskCache:
 
 def _name(key: ChunkKey) -> str:
     return f"{key.segment_id.raw.hex()}-{key.number}"
-
-
-async def _run(pool: ThreadPoolExecutor, call: Callable[[], _T]) -> _T:
-    return await asyncio.get_running_loop().run_in_executor(pool, call)
