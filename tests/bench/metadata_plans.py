@@ -7,15 +7,15 @@ import asyncio
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import builders
 import psycopg
 from aquifer_core.ids import TopicIdPartition
-from aquifer_core.ports import RetentionPolicy
 from aquifer_core.segment import RemoteLogSegmentMetadataUpdate
 from aquifer_core.state import RemoteLogSegmentState
 from aquifer_metadata.adapters.postgres import remote_log_plain_writes as plain
@@ -25,13 +25,13 @@ from aquifer_metadata.adapters.postgres import remote_log_write_statements as wr
 from aquifer_metadata.adapters.postgres.remote_log_deletions import FIRST_PAGE, UNFINISHED
 from aquifer_metadata.adapters.postgres.remote_log_lookups import LOOKUP, Question, lookup_values
 from aquifer_metadata.adapters.postgres.remote_log_pruning import PRUNE
-from aquifer_metadata.adapters.postgres.remote_log_retention import PLAN, plan_values
 from aquifer_metadata.adapters.postgres.remote_log_rows import partition_key, segment_values
 from aquifer_standalone.ports import hold_port
 from aquifer_standalone.postgres import EmbeddedPostgres
 from aquifer_standalone.supervisor import Supervisor
 from bench.metadata import LARGE, PER_PARTITION
-from bench.metadata_facts import CACHE, OFFSETS_PER_SEGMENT, SEGMENT_BYTES, Facts, kept_facts
+from bench.metadata_facts import CACHE, OFFSETS_PER_SEGMENT, Facts, kept_facts
+from bench.metadata_retention_plans import retention_statements
 from sqlalchemy import TextClause
 from sqlalchemy.dialects import postgresql
 
@@ -59,14 +59,14 @@ def _page(facts: Facts) -> str:
         f"`PYTHONPATH=tests python -m bench.metadata_plans` wrote this over {facts.segments:,} segments in {facts.partitions:,}"
         f" partitions of {facts.per_partition:,}: each statement was run once, and changes were rolled back. What counts is that"
         " look-ups and writes touch a fixed number of rows by index, whatever the size of the tables; retention reads the segments"
-        " of its one partition.",
+        " of its one partition, by index and without a sort of them.",
         "",
     ]
     with closing(psycopg.connect(facts.dsn)) as connection:
         for title, text, values in _statements(facts):
             plan = [row[0] for row in connection.execute(_EXPLAIN + text, values)]
             connection.rollback()
-            parts += [f"## {title}", "", "```", *map(_short, plan), "```", ""]
+            parts += [f"## {title}", "", "```", *map(_short, _telling(plan)), "```", ""]
     return "\n".join(parts)
 
 
@@ -75,17 +75,7 @@ def _statements(facts: Facts) -> Iterator[Statement]:
     end = facts.per_partition * OFFSETS_PER_SEGMENT
     yield from _questions(tip, end)
     yield from _changes(tip, end)
-    policy = RetentionPolicy(
-        retention_ms=-1,
-        retention_bytes=(facts.per_partition - 10) * SEGMENT_BYTES,
-        log_start_offset=0,
-        log_end_offset=end,
-    )
-    yield (
-        "What retention deletes",
-        PLAN.text,
-        plan_values(tip, {_EPOCH: 0}, policy, int(time.time() * 1000)),
-    )
+    yield from retention_statements(facts)
     unfinished = FIRST_PAGE | {"page_size": 500}
     yield "Deletions of partitions that have not finished", _driver_text(UNFINISHED), unfinished
     pruned = {"after": facts.segments, "before_ms": int(time.time() * 1000), "batch_size": 1000}
@@ -141,6 +131,14 @@ def _changes(tip: TopicIdPartition, end: int) -> Iterator[Statement]:
 
 def _driver_text(statement: TextClause) -> str:
     return str(statement.compile(dialect=_DIALECT))
+
+
+def _telling(plan: Sequence[str]) -> Iterator[str]:
+    """Without what only hands values on: where a statement has them at hand, and that they fit into memory."""
+    for line, following in pairwise([*plan, ""]):
+        handing_on = "InitPlan" in line and "CTE Scan on q" in following
+        if not handing_on and "CTE Scan on q" not in line and "Storage: Memory" not in line:
+            yield line
 
 
 def _short(line: str) -> str:
