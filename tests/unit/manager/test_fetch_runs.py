@@ -26,11 +26,18 @@ async def test_one_question_to_metadata_plans_many_reads(reads: Reads) -> None:
         found = await plan(reads, wanted)
         assert found.reusable
         assert [found.segment, *found.following] == segments
-        assert found.next_segment == segments[1]
+        assert found.next_segment is None
         assert found.aborted == ()
     assert (reads.metadata.run_lookups, reads.metadata.lookups) == (2, 0)
     assert reads.metadata.txn_lookups == 0
     assert "fetch_index" not in reads.storage.calls
+
+
+async def test_storage_is_told_what_follows_once_a_reader_nears_the_end(reads: Reads) -> None:
+    await reads.put(*(batch(n) for n in range(10)))
+    second = await reads.put(batch(10), aborted=[aborted(10, 10, 11)])
+    for wanted in (request(8, reach_bytes=FAR), committed(8, reach_bytes=FAR)):
+        assert (await plan(reads, wanted)).next_segment == second
 
 
 async def test_a_plan_reaches_as_far_as_asked(reads: Reads) -> None:
@@ -61,8 +68,6 @@ async def test_where_anything_may_have_been_aborted_each_committed_read_is_plann
     found = await plan(reads, committed(10, reach_bytes=FAR, lineage=lineage))
     assert not found.reusable
     assert [entry.first_offset for entry in found.aborted] == [15]
-    assert found.next_segment is not None
-    assert found.next_segment.start_offset == 20
     uncommitted = await plan(reads, request(10, reach_bytes=FAR, lineage=lineage))
     assert uncommitted.reusable
     assert len(uncommitted.following) == 1 + (start == 20)

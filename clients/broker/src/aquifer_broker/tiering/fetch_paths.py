@@ -26,6 +26,11 @@ _FETCHED: Final = metrics.get_meter("aquifer_broker").create_counter(
     unit=semconv.FETCH_BYTES.unit,
     description=semconv.FETCH_BYTES.doc,
 )
+_BY_EARLIER_PLAN: Final = metrics.get_meter("aquifer_broker").create_counter(
+    semconv.FETCH_REQUESTS.name,
+    unit=semconv.FETCH_REQUESTS.unit,
+    description=semconv.FETCH_REQUESTS.doc,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +106,11 @@ class DirectFetchPath:
     async def _read(
         self, request: RemoteFetch, deadline_s: float
     ) -> tuple[FetchPlan, list[bytes | memoryview]]:
-        plan = self._runs.plan(request) or await self._planned(request, deadline_s)
+        plan = self._runs.plan(request)
+        if plan is None:
+            plan = await self._planned(request, deadline_s)
+        else:  # the manager counts those it plans
+            _BY_EARLIER_PLAN.add(1, {semconv.TOPIC.key: request.topic_id_partition.topic})
         if plan.segment is None:
             return plan, []
         try:

@@ -235,7 +235,7 @@ class FetchService:
             segment=segment,
             fetch_offset=request.fetch_offset,
             max_bytes=request.max_bytes,
-            next_segment=following[0] if following else None,
+            next_segment=following[0] if following and _nears_end(request, segment) else None,
         )
         committed = request.isolation_level is IsolationLevel.READ_COMMITTED
         if committed and run.may_have_transactions:
@@ -287,8 +287,7 @@ class FetchService:
         self, request: FetchRequest, segment: RemoteLogSegmentMetadata
     ) -> RemoteLogSegmentMetadata | None:
         """The segment to read ahead into, once a reader nears the end of the one before."""
-        length = segment.end_offset - segment.start_offset
-        if request.fetch_offset < segment.start_offset + length * _READ_AHEAD_FROM:
+        if not _nears_end(request, segment):
             return None
         offset = segment.end_offset + 1
         epoch = request.epochs().epoch_for_offset(offset)
@@ -314,6 +313,11 @@ class FetchService:
         if self._clock.monotonic_s() + pause_s >= deadline_s:
             raise error
         await self._clock.sleep(pause_s)
+
+
+def _nears_end(request: FetchRequest, segment: RemoteLogSegmentMetadata) -> bool:
+    length = segment.end_offset - segment.start_offset
+    return request.fetch_offset >= segment.start_offset + length * _READ_AHEAD_FROM
 
 
 def _not_remote(request: FetchRequest, *, fresh: bool) -> AquiferError:
