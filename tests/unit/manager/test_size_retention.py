@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from aquifer_core.segment import CopyResult, RemoteLogSegmentMetadata
 from aquifer_manager.domain.ports import LogDescription, LogQuery
+from aquifer_manager.domain.tasks import TaskKey, TaskType
 from aquifer_manager.domain.topic_config import TopicConfig
 from fixtures.manager_tasks import TIP, TaskWorld
 from fixtures.manager_world import SimulatedLog
@@ -74,6 +75,27 @@ async def test_copies_that_are_finished_while_retention_is_planned_count_once(
     await world.expire()
     assert await world.finished() == [(0, 99), (100, 199), (200, 299), (300, 399)]
     assert log.log_start_offset == 0
+
+
+async def test_copies_that_another_manager_finishes_meanwhile_count_once(world: TaskWorld) -> None:
+    log = _lead(world, segments=3, kept_segments=4)
+    await world.copy()
+    others = world.copy_task
+    world.restart()
+    world.announce(0, TopicConfig(retention_bytes=4 * log.segments[0].size_bytes))
+    await world.expire()
+    world.roll(log, 2)
+    around = world.faults.around
+
+    async def copied_first(method: str, *args: object, **kwargs: object) -> object:
+        if method == "list_retention_candidates":
+            await others.run(TaskKey(TIP, TaskType.COPY))
+        return await around(method, *args, **kwargs)  # type: ignore[arg-type]
+
+    world.faults.around = copied_first  # type: ignore[method-assign]
+    await world.expire()
+    assert await world.finished() == [(100, 199), (200, 299), (300, 399), (400, 499)]
+    assert log.log_start_offset == 100
 
 
 async def test_what_is_only_local_counts_as_soon_as_it_is_known(world: TaskWorld) -> None:

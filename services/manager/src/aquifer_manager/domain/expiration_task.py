@@ -1,5 +1,7 @@
 """Deletes expired remote segments of a partition that a broker leads (SR-10, SR-11, SR-17, K-3.4)."""
 
+from dataclasses import replace
+
 import structlog
 from aquifer_core.errors import AquiferError, RemoteResourceNotFoundError, StaleLeaderEpochError
 from aquifer_core.ports import (
@@ -8,6 +10,7 @@ from aquifer_core.ports import (
     RetentionCandidate,
     RetentionPlan,
     RetentionPolicy,
+    RetentionReason,
 )
 
 from aquifer_manager.domain.assignment import Assignment
@@ -168,9 +171,16 @@ class ExpirationTask:
     async def _plan(
         self, assignment: Assignment, log: LogDescription, policy: RetentionPolicy
     ) -> RetentionPlan:
-        return await self._metadata.list_retention_candidates(
-            assignment.topic_id_partition, log.lineage(), policy, self._clock.now_ms()
-        )
+        tip, now_ms = assignment.topic_id_partition, self._clock.now_ms()
+        plan = await self._metadata.list_retention_candidates(tip, log.lineage(), policy, now_ms)
+        if not policy.local_only_bytes or not _goes_by_size(plan):
+            return plan
+        highest_end = await self._logs.highest_remote_end(assignment)
+        if assignment.work.knows_all_copies(log, highest_end):
+            return plan
+        # Another manager copies: what it has finished by now may have been counted as only local, too.
+        policy = replace(policy, local_only_bytes=0)
+        return await self._metadata.list_retention_candidates(tip, log.lineage(), policy, now_ms)
 
     async def _raise_log_start(
         self, assignment: Assignment, log: LogDescription, plan: RetentionPlan
@@ -222,6 +232,10 @@ class ExpirationTask:
             reason=error.reason.value,
             error=str(error),
         )
+
+
+def _goes_by_size(plan: RetentionPlan) -> bool:
+    return any(each.reason is RetentionReason.RETENTION_SIZE for each in plan.candidates)
 
 
 def _action(candidate: RetentionCandidate) -> TaskAction:

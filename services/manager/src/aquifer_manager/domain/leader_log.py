@@ -113,6 +113,11 @@ class LeaderLogs:
             highest_remote_offset=highest_remote_offset,
         )
 
+    async def highest_remote_end(self, assignment: Assignment) -> int:
+        """Last offset of all segments that metadata lists now, whoever copies them; -1: none, or metadata has no summaries."""
+        summary = await self._facts.summary(assignment.topic_id_partition)
+        return -1 if summary is None else summary.highest_end_offset
+
     async def _begin(self, assignment: Assignment, max_segments: int) -> LogDescription | None:
         """Answers the log as it was before, from offset 0 on; None when it was changed here."""
         work, tip = assignment.work, assignment.topic_id_partition
@@ -161,6 +166,7 @@ class LeaderLogs:
                 start_offset=segment.start_offset,
             )
             work.in_progress.add(segment.segment_id.id)
+            work.begun[segment.segment_id.id] = segment
             work.failed[segment.segment_id.id] = segment
 
     async def raise_log_start(self, assignment: Assignment, log_start_offset: int) -> None:

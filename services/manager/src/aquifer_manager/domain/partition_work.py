@@ -137,6 +137,11 @@ class PartitionWork:
             return 0
         return max(0, log.local_only_bytes - sum(each.segment_size_bytes for each in untold))
 
+    def knows_all_copies(self, log: LogDescription, highest_end_offset: int) -> bool:
+        """Whether whatever reaches as far was copied here, or the broker knows of it."""
+        ends = [each.end_offset for each in self.begun.values()]
+        return highest_end_offset <= max([log.highest_remote_offset, *ends])
+
     def note_copied(self, metadata: RemoteLogSegmentMetadata, leader_epoch: int) -> None:
         """A copy begun in a leader epoch is finished in metadata."""
         if metadata.segment_id.id not in self.in_progress:
