@@ -35,8 +35,11 @@ class FetchHandler:
             return {"error_code": ErrorCode.fetch_session_id_not_found, "responses": ()}
         targets = self._targets(body)
         reads = await self._read_until_enough(body, targets, call.client)
-        if not any(read.remote for read in reads) and any(read.size_bytes for read in reads):
-            self._services.hot.seen()
+        self._services.hot.fetched(
+            call.client,
+            local=any(read.size_bytes for read in reads),
+            remote=any(read.remote for read in reads),
+        )
         throttle_ms = await read_remote(self._services, reads)
         for read in reads:
             if read.size_bytes and read.target.topic is not None:

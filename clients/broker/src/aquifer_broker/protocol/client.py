@@ -12,9 +12,10 @@ class Client:
     Attributes:
         gone: the connection ended; nobody waits for the answer.
         hurried: a long poll should be answered now, because the client is gone or the broker stops.
+        remote_until_s: until when its reads of local records are taken for the rest of a remote one.
     """
 
-    __slots__ = ("_on_hurry", "gone", "host", "hurried", "listener", "port")
+    __slots__ = ("_on_hurry", "gone", "host", "hurried", "listener", "port", "remote_until_s")
 
     def __init__(self, *, host: str, port: int, listener: str) -> None:
         self.host = host
@@ -22,6 +23,7 @@ class Client:
         self.listener = listener
         self.gone = False
         self.hurried = False
+        self.remote_until_s = float("-inf")
         self._on_hurry: set[Callable[[], None]] = set()
 
     def watch(self, on_hurry: Callable[[], None]) -> Callable[[], None]:
