@@ -259,3 +259,34 @@ async def test_a_service_that_comes_back_is_found_again(
                 return True
 
             assert await eventually(answered)
+
+
+async def test_a_call_that_may_be_made_once_waits_for_a_server_that_comes_back() -> None:
+    """The channel pauses after each failed attempt to connect, and fails calls meanwhile without having sent them."""
+    servicer = failing()
+    settings = GrpcClientSettings(
+        deadline_s=30.0, reconnect_backoff_min_s=1.0, reconnect_backoff_max_s=1.0
+    )
+    async with serving(servicer) as server:
+        address = f"127.0.0.1:{server.port}"
+        async with connect(address, settings=settings) as channel:
+            stub = pb_grpc.RemoteStorageServiceStub(channel)
+            await call_unary(stub.DescribeSegment, REQUEST, retry=False)
+            await server.stop()
+            with pytest.raises(UnavailableError):
+                await call_unary(stub.DescribeSegment, REQUEST, retry=False)
+            async with serving(servicer, settings=GrpcServerSettings(listen=address)):
+                await channel.until_connected()
+                await call_unary(stub.DescribeSegment, REQUEST, retry=False)
+    assert servicer.calls == 2
+
+
+async def test_the_wait_for_a_connection_ends_without_one() -> None:
+    async with serving(failing()) as server:
+        address = f"127.0.0.1:{server.port}"
+    async with connect(address) as channel:
+        async with asyncio.timeout(60):
+            await channel.until_connected()
+        stub = pb_grpc.RemoteStorageServiceStub(channel)
+        with pytest.raises(UnavailableError):
+            await call_unary(stub.DescribeSegment, REQUEST, retry=False)

@@ -77,6 +77,7 @@ class ClusterMetadataClient:
         request = pb.CreateTopicsRequest(
             topics=map(new_topic_to_pb, topics), validate_only=validate_only
         )
+        await self._channel.until_connected()
         answer = await call_unary(self._stub.CreateTopics, request, retry=False)
         return list(map(topic_result_from_pb, answer.results))
 
@@ -85,6 +86,7 @@ class ClusterMetadataClient:
     ) -> list[TopicResult]:
         """Outcomes, names first, then ids. Remote data is deleted later, by the manager. Not repeated by itself."""
         request = pb.DeleteTopicsRequest(names=names, topic_ids=map(str, topic_ids))
+        await self._channel.until_connected()
         answer = await call_unary(self._stub.DeleteTopics, request, retry=False)
         return list(map(topic_result_from_pb, answer.results))
 
@@ -99,6 +101,7 @@ class ClusterMetadataClient:
             ],
             validate_only=validate_only,
         )
+        await self._channel.until_connected()
         answer = await call_unary(self._stub.CreatePartitions, request, retry=False)
         return list(map(topic_result_from_pb, answer.results))
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import grpc
@@ -16,6 +17,7 @@ from aquifer_rpc.settings import GrpcClientSettings
 from aquifer_rpc.tls_files import client_files
 
 _ROUND_ROBIN: Final = '{"loadBalancingConfig": [{"round_robin": {}}]}'
+_CONNECTED_S: Final = 3.0
 
 
 def connect(
@@ -84,6 +86,15 @@ class Channel(grpc.aio.Channel):
             for wait in waits:
                 wait.cancel()
             await asyncio.wait(waits)
+
+    async def until_connected(self) -> None:
+        """Waits for a connection, 3 s at most; for calls that may be made only once.
+
+        One that is made while the channel pauses between two attempts to connect fails though the server may be back.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CONNECTED_S):
+                await self.channel_ready()
 
     def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Called by generated stubs."""

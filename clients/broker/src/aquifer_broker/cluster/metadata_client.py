@@ -55,6 +55,7 @@ class GrpcClusterMetadata:
     """Implements `cluster.ports.ClusterMetadata` with ClusterMetadataService."""
 
     def __init__(self, channel: Channel, *, deadline_s: float = 30.0) -> None:
+        self._channel = channel
         self._stub: ClusterMetadataServiceAsyncStub = ClusterMetadataServiceStub(channel)
         self._deadline_s = deadline_s
 
@@ -100,6 +101,7 @@ class GrpcClusterMetadata:
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> list[TopicResult]:
         """Outcomes in the order given. Not repeated by itself: a second try would meet the topic of the first."""
+        await self._channel.until_connected()
         answer = await call_unary(
             self._stub.CreateTopics,
             pb.CreateTopicsRequest(
@@ -114,6 +116,7 @@ class GrpcClusterMetadata:
         self, names: Sequence[str], topic_ids: Sequence[KafkaUuid] = ()
     ) -> list[TopicResult]:
         """Outcomes: names first, then ids."""
+        await self._channel.until_connected()
         answer = await call_unary(
             self._stub.DeleteTopics,
             pb.DeleteTopicsRequest(names=names, topic_ids=map(str, topic_ids)),
@@ -126,6 +129,7 @@ class GrpcClusterMetadata:
         self, topics: Sequence[NewPartitions], *, validate_only: bool = False
     ) -> list[TopicResult]:
         """Outcomes in the order given."""
+        await self._channel.until_connected()
         answer = await call_unary(
             self._stub.CreatePartitions,
             pb.CreatePartitionsRequest(
