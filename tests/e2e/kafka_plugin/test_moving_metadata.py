@@ -167,7 +167,13 @@ async def _delete_and_import(
     mover: Mover, suite: KafkaSuite, name: str, acked: list[Record]
 ) -> None:
     topic = await topic_on(suite, name)
-    await assert_all_there(topic, acked)
+
+    async def kafkas_manager_is_initialized() -> bool:
+        """Kafka's own fails reads of the remote part until it has found its topic."""
+        await assert_all_there(topic, acked)
+        return True
+
+    await eventually(kafkas_manager_is_initialized, timeout_s=SETTLE_S, interval_s=1.0)
     await topic.produce(records_of(1, seed=2))
     await topic.until_offsets(local_start=7, tiered=6)
     await topic.delete()
