@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 from aquifer_broker.tiering.fetch_paths import DirectFetchPath, FetchPath, ManagerFetchPath
-from aquifer_broker.tiering.manager_client import ManagerClient, RemoteFetch
+from aquifer_broker.tiering.manager_client import ManagerClient
+from aquifer_broker.tiering.remote_fetch import RemoteFetch
 from aquifer_core.errors import OffsetOutOfRangeError
 from aquifer_core.formats.record_batch import iter_batches
 from aquifer_core.ids import KafkaUuid

@@ -5,12 +5,8 @@ from typing import Any
 
 import pytest
 from aquifer_broker.tiering.fetch_paths import DirectFetchPath
-from aquifer_broker.tiering.manager_client import (
-    AbortedRange,
-    FetchPlan,
-    ManagerClient,
-    RemoteFetch,
-)
+from aquifer_broker.tiering.manager_client import ManagerClient
+from aquifer_broker.tiering.remote_fetch import AbortedRange, FetchPlan, RemoteFetch
 from aquifer_core.errors import RemoteResourceNotFoundError
 from aquifer_core.formats.record_batch import iter_batches
 from aquifer_core.formats.transaction_index import AbortedTransaction
@@ -104,6 +100,26 @@ async def test_a_reader_that_reads_on_asks_the_manager_once(reader: Reader) -> N
     assert (await reader.read(5))[0] == [5, 6, 7, 8, 9]
     assert (await reader.read(12, isolation=IsolationLevel.READ_UNCOMMITTED))[0] == [12, 13, 14]
     assert reader.plans == 1
+
+
+async def test_a_segment_with_little_more_than_asked_for_is_read_to_its_end(reader: Reader) -> None:
+    segment = await reader.put(0, 9)
+    size_bytes = segment.segment_size_bytes
+    assert (await reader.read(0, max_bytes=size_bytes // 2, rest_bytes=size_bytes))[0] == [
+        *range(10)
+    ]
+    assert (await reader.read(2, max_bytes=1, rest_bytes=size_bytes // 5))[0] == [2]
+    assert (await reader.read(8, max_bytes=1, rest_bytes=size_bytes // 5))[0] == [8, 9]
+
+
+async def test_where_transactions_were_aborted_no_more_is_read_than_was_asked_for(
+    reader: Reader,
+) -> None:
+    """K-3.8: the plan names what was aborted in so many bytes."""
+    ended = AbortedTransaction(producer_id=7, first_offset=5, last_offset=8, last_stable_offset=9)
+    segment = await reader.put(0, 9, aborted=(ended,))
+    read = await reader.read(0, max_bytes=1, rest_bytes=segment.segment_size_bytes)
+    assert read[0] == [0]
 
 
 async def test_a_hole_between_two_segments_of_a_plan_is_skipped(reader: Reader) -> None:

@@ -10,8 +10,9 @@ from aquifer_broker.handlers.remote_log import RemoteReadRequest
 from aquifer_broker.log.log_config import LogConfig
 from aquifer_broker.log.log_values import FetchIsolation
 from aquifer_broker.tiering.fetch_paths import ManagerFetchPath
-from aquifer_broker.tiering.manager_client import FetchPlan, ManagerClient, RemoteFetch
+from aquifer_broker.tiering.manager_client import ManagerClient
 from aquifer_broker.tiering.read_silence import ReadSilence
+from aquifer_broker.tiering.remote_fetch import FetchPlan, RemoteFetch
 from aquifer_broker.tiering.remote_log import TieredRemoteLog
 from aquifer_broker.tiering.remote_reads import RemoteReads
 from aquifer_core.formats.record_batch import iter_batches

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import builders
 import pytest
-from aquifer_broker.tiering.manager_client import FetchPlan, RemoteFetch
 from aquifer_broker.tiering.planned_runs import PlannedRuns
+from aquifer_broker.tiering.remote_fetch import FetchPlan, RemoteFetch
 from aquifer_core.segment import IsolationLevel, RemoteLogSegmentMetadata
 
 TIP = builders.topic_id_partition()

@@ -6,8 +6,8 @@ import builders
 import pytest
 from aquifer_broker.handlers.hot_traffic import HotTraffic
 from aquifer_broker.tiering.fetch_paths import FetchedRecords
-from aquifer_broker.tiering.manager_client import FetchPlan, RemoteFetch
 from aquifer_broker.tiering.read_yield import ReadYield
+from aquifer_broker.tiering.remote_fetch import FetchPlan, RemoteFetch
 from aquifer_broker.tiering.remote_reads import ReadRecords, RemoteReads
 from aquifer_core.errors import (
     DeadlineExceededError,
@@ -255,6 +255,20 @@ async def test_reading_ahead_takes_half_of_the_budget_at_most(path: _Path, make:
     await _read_on(reads, path, 30)
 
     assert max(request.max_bytes for request in path.requests) == _SIZE
+
+
+async def test_a_read_may_bring_the_rest_of_a_segment_where_there_is_plenty_of_room(
+    path: _Path, make: Make
+) -> None:
+    """What it may bring counts towards the budget from the start on."""
+    path.go.set()
+    reads = make(read_ahead_bytes=2 * _SIZE, budget_bytes=7 * _SIZE)
+    await reads.read(_fetch(0))
+    await reads.read(_fetch(700))
+    await reads.read(_fetch(900))
+
+    asked = {r.fetch_offset: r.most_bytes // _SIZE for r in path.requests}
+    assert (asked[0], asked[700], asked[900]) == (2, 1, 1)
 
 
 async def test_a_failed_read_ahead_is_read_again_in_small(path: _Path, make: Make) -> None:

@@ -8,16 +8,13 @@ from typing import Final, Protocol
 from aquifer_core.errors import InternalError, RemoteResourceNotFoundError
 from aquifer_core.ports import RemoteStorageManager
 from aquifer_core.segment import RemoteLogSegmentMetadata
+from aquifer_core.segment_run import bytes_left
 from aquifer_rpc import semconv
 from opentelemetry import metrics
 
-from aquifer_broker.tiering.manager_client import (
-    FetchPlan,
-    ManagerClient,
-    RemoteFetch,
-    following,
-)
+from aquifer_broker.tiering.manager_client import ManagerClient
 from aquifer_broker.tiering.planned_runs import PlannedRuns
+from aquifer_broker.tiering.remote_fetch import FetchPlan, RemoteFetch, following
 
 __all__ = ["DirectFetchPath", "FetchPath", "FetchedRecords", "ManagerFetchPath"]
 
@@ -114,14 +111,25 @@ class DirectFetchPath:
         if plan.segment is None:
             return plan, []
         try:
-            return plan, await self._records(plan.segment, plan, request.min_one_batch)
+            return await self._read_by(plan, plan.segment, request)
         except RemoteResourceNotFoundError:
             # Deleted since it was planned: metadata may know another copy.
             self._runs.forget(request.topic_id_partition)
             plan = await self._planned(request, deadline_s, fresh=True)
         if plan.segment is None:
             return plan, []
-        return plan, await self._records(plan.segment, plan, request.min_one_batch)
+        return await self._read_by(plan, plan.segment, request)
+
+    async def _read_by(
+        self, plan: FetchPlan, segment: RemoteLogSegmentMetadata, request: RemoteFetch
+    ) -> tuple[FetchPlan, list[bytes | memoryview]]:
+        """A segment with little more than asked for is read to its end: the next read would cost as much as this one.
+
+        Not by a plan for one read alone: the aborted transactions that it names, and the quota that it takes, are those of so many bytes.
+        """
+        if plan.reusable and bytes_left(segment, plan.fetch_offset) <= request.rest_bytes:
+            plan = replace(plan, max_bytes=request.most_bytes)
+        return plan, await self._records(segment, plan, request.min_one_batch)
 
     async def _planned(
         self, request: RemoteFetch, deadline_s: float, *, fresh: bool = False

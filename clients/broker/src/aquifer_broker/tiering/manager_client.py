@@ -2,22 +2,21 @@
 
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from aquifer.common.v1 import partition_pb2
 from aquifer.manager.v1 import remote_log_manager_service_pb2 as pb
 from aquifer.manager.v1.remote_log_manager_service_pb2_grpc import RemoteLogManagerServiceStub
 from aquifer_core.errors import InternalError
 from aquifer_core.ids import KafkaUuid, TopicIdPartition
-from aquifer_core.leader_epoch import LeaderEpochCache, LeaderEpochEntry
-from aquifer_core.segment import IsolationLevel, RemoteLogSegmentMetadata
 from aquifer_rpc import convert
 from aquifer_rpc.calls import call_stream, call_unary
 from aquifer_rpc.channel import Channel
 from aquifer_rpc.large_messages import large_bytes_or
 
 from aquifer_broker.log.log_values import TimestampAndOffset
+from aquifer_broker.tiering.remote_fetch import AbortedRange, FetchPlan, RemoteFetch
 
 if TYPE_CHECKING:
     from aquifer.manager.v1.remote_log_manager_service_pb2_grpc import (
@@ -25,14 +24,10 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "AbortedRange",
-    "FetchPlan",
     "ManagerClient",
     "PartitionRole",
     "Registration",
-    "RemoteFetch",
     "TieringConfig",
-    "following",
 ]
 
 _CALL_DEADLINE_S: Final = 5.0
@@ -69,64 +64,6 @@ class Registration:
 
     lease_ms: int
     manager_incarnation: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteFetch:
-    """A read of the cold part. `leader_epoch` is the lineage's for the offset, `lineage` the leader's epochs.
-
-    Attributes:
-        local_log_start_offset: what is remote ends before it. What a read begun with another one lacks of aborted transactions may
-            no longer be local.
-    """
-
-    topic_id_partition: TopicIdPartition
-    leader_epoch: int
-    fetch_offset: int
-    max_bytes: int
-    min_one_batch: bool
-    isolation: IsolationLevel
-    lineage: tuple[tuple[int, int], ...]
-    local_log_start_offset: int
-
-
-def following(request: RemoteFetch, offset: int) -> RemoteFetch | None:
-    """The read that goes on at an offset behind one; None where the remote log ends."""
-    epochs = LeaderEpochCache([LeaderEpochEntry(*entry) for entry in request.lineage])
-    epoch = epochs.epoch_for_offset(offset)
-    if offset >= request.local_log_start_offset or epoch is None:
-        return None
-    return replace(request, leader_epoch=epoch, fetch_offset=offset)
-
-
-class AbortedRange(NamedTuple):
-    """An aborted transaction, from its first offset to that of its marker."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchPlan:
-    """What a read returns, before its data.
-
-    Attributes:
-        segment: None when no batch at or after the offset is remote.
-        fetch_offset: Where to read the segment; differs from the request's after a hole.
-        aborted: aborted transactions that remote segments know of.
-        next_segment: what follows, near the segment's end.
-        reusable: whether more reads of `segment` and `following` may go by this plan, see `PlannedRuns`.
-        following: segments behind this one, without a gap.
-    """
-
-    segment: RemoteLogSegmentMetadata | None
-    fetch_offset: int
-    max_bytes: int
-    aborted: tuple[AbortedRange, ...]
-    next_segment: RemoteLogSegmentMetadata | None = None
-    reusable: bool = False
-    following: tuple[RemoteLogSegmentMetadata, ...] = ()
 
 
 class ManagerClient:

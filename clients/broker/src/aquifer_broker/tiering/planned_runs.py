@@ -11,7 +11,7 @@ from aquifer_core.ids import TopicIdPartition
 from aquifer_core.segment import IsolationLevel, RemoteLogSegmentMetadata
 from aquifer_core.segment_run import MAX_RUN_SEGMENTS, bytes_left
 
-from aquifer_broker.tiering.manager_client import FetchPlan, RemoteFetch
+from aquifer_broker.tiering.remote_fetch import FetchPlan, RemoteFetch
 
 __all__ = ["PlannedRuns"]
 

@@ -11,7 +11,7 @@ from aquifer_core.errors import DeadlineExceededError, QuotaExceededError, Unava
 from aquifer_core.ids import TopicIdPartition
 
 from aquifer_broker.tiering.fetch_paths import FetchedRecords, FetchPath
-from aquifer_broker.tiering.manager_client import RemoteFetch
+from aquifer_broker.tiering.remote_fetch import RemoteFetch
 
 __all__ = ["ReadSilence", "WatchedFetchPath"]
 

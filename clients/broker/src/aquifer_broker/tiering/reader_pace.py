@@ -37,6 +37,10 @@ class ReaderPace:
         """How many bytes are worth reading there at once; 0: as many as are asked for."""
         return self._windows.get(place, 0)
 
+    def is_slow(self, place: ReaderPlace) -> bool:
+        """Whether the last read of a reader that goes on here took long, or one here failed."""
+        return self._windows.get(place) == 0
+
     def went_on(
         self, before: ReaderPlace, place: ReaderPlace, size_bytes: int, took_s: float
     ) -> None:
@@ -46,10 +50,13 @@ class ReaderPace:
             window = min(_GROWTH * max(window, size_bytes), self._max_window_bytes)
         elif took_s > _SLOW_S:
             window = 0
-        self._windows[place] = window
-        while len(self._windows) > _MAX_READERS:
-            self._windows.popitem(last=False)
+        self._note(place, window)
 
     def failed(self, place: ReaderPlace) -> None:
         """A read there failed: the next one is as small as it can be."""
-        self._windows.pop(place, None)
+        self._note(place, 0)
+
+    def _note(self, place: ReaderPlace, window: int) -> None:
+        self._windows[place] = window
+        while len(self._windows) > _MAX_READERS:
+            self._windows.popitem(last=False)

@@ -11,8 +11,9 @@ from aquifer_broker.log.log_values import FetchIsolation, TimestampAndOffset
 from aquifer_broker.log.partition_log import PartitionLog
 from aquifer_broker.protocol.codec import BufferChain
 from aquifer_broker.tiering.announcer import Announcer
-from aquifer_broker.tiering.manager_client import AbortedRange, ManagerClient, RemoteFetch
+from aquifer_broker.tiering.manager_client import ManagerClient
 from aquifer_broker.tiering.read_silence import ReadSilence
+from aquifer_broker.tiering.remote_fetch import AbortedRange, RemoteFetch
 from aquifer_broker.tiering.remote_reads import ReadRecords, RemoteReads
 
 __all__ = ["TieredRemoteLog"]

@@ -11,12 +11,12 @@ from aquifer_rpc import semconv
 from opentelemetry import trace
 
 from aquifer_broker.tiering.fetch_paths import FetchPath
-from aquifer_broker.tiering.manager_client import FetchPlan, RemoteFetch, following
 from aquifer_broker.tiering.read_places import Place, ReadPlaces
 from aquifer_broker.tiering.read_shares import ReadShares
 from aquifer_broker.tiering.read_yield import ReadYield
 from aquifer_broker.tiering.reader_pace import ReaderPace, ReaderPlace
 from aquifer_broker.tiering.record_run import RecordRun, RunPart
+from aquifer_broker.tiering.remote_fetch import FetchPlan, RemoteFetch, following
 
 __all__ = ["ReadRecords", "RemoteReads"]
 
@@ -95,6 +95,7 @@ class RemoteReads:
         self._places = ReadPlaces() if read_yield is None else read_yield.places
         self._shares = ReadShares(max_reads=max_reads, budget_bytes=budget_bytes)
         self._deadline_s = deadline_s
+        self._read_ahead_bytes = read_ahead_bytes
         self._pace = ReaderPace(read_ahead_bytes)
         # In the order of being begun or done; a partition has few.
         self._reads: OrderedDict[_Read, None] = OrderedDict()
@@ -155,15 +156,26 @@ class RemoteReads:
         return self._start(request, reader)
 
     def _start(self, request: RemoteFetch, reader: object | None) -> _Read:
+        request = self._with_the_rest(request, reader)
         place = self._places.place(reader)
         task = asyncio.create_task(
             self._fetch_in_turn(request, place), name=f"remote read {request.topic_id_partition}"
         )
-        read = _Read(request, reader, task, request.max_bytes, place)
+        read = _Read(request, reader, task, request.most_bytes, place)
         self._reads[read] = None
         self._shares.take(reader, read.reserved_bytes)
         task.add_done_callback(lambda _: self._done(read))
         return read
+
+    def _with_the_rest(self, request: RemoteFetch, reader: object | None) -> RemoteFetch:
+        rest_bytes = min(2 * request.max_bytes, self._read_ahead_bytes)
+        if (
+            rest_bytes <= request.max_bytes
+            or self._pace.is_slow(_place(request, request.fetch_offset))
+            or not self._has_plenty(reader, rest_bytes)
+        ):
+            return request
+        return replace(request, rest_bytes=rest_bytes)
 
     def _give_way_to(self, wanted: _Read) -> None:
         """A reader waits for this one: it does not come for what it was brought already before it has this, too."""
