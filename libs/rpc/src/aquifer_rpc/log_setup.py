@@ -3,11 +3,12 @@
 import asyncio
 import logging
 import sys
-from typing import Any, Final
+from typing import Any, Final, TextIO, cast
 
 import structlog
 from opentelemetry import trace
 
+from aquifer_rpc.log_stream import LogStream
 from aquifer_rpc.settings import LogFormat, LogSettings
 
 logger = structlog.get_logger(__name__)
@@ -29,10 +30,12 @@ def configure_logging(settings: LogSettings, service_name: str = "") -> None:
     if service_name:
         shared.append(_adder_of("service", service_name))
     # Our own lines do not pass through the standard library, which costs more than all the rest of a log line.
+    processors = [*shared, *_renderers(settings.format)]
+    stream = LogStream(sys.stderr, lambda lines: _lines_lost(processors, lines))
     structlog.configure(
-        processors=[*shared, *_renderers(settings.format)],
+        processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, stream)),
         cache_logger_on_first_use=True,
     )
     formatter = structlog.stdlib.ProcessorFormatter(
@@ -87,6 +90,13 @@ def _renderers(log_format: LogFormat) -> list[structlog.typing.Processor]:
     plain = structlog.dev.plain_traceback
     colors = sys.stderr.isatty()
     return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
+
+
+def _lines_lost(processors: list[structlog.typing.Processor], lines: int) -> str:
+    event: Any = {"event": "log_lines_lost", "lines": lines}
+    for processor in processors:
+        event = processor(None, "warning", event)
+    return str(event)
 
 
 def _adder_of(key: str, value: str) -> structlog.typing.Processor:
