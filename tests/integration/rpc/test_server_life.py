@@ -3,7 +3,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +12,12 @@ import grpc.aio
 import pytest
 from aquifer.storage.v1 import remote_storage_service_pb2 as pb
 from aquifer.storage.v1 import remote_storage_service_pb2_grpc as pb_grpc
-from aquifer_core.errors import ErrorReason, InvalidConfigurationError, UnavailableError
+from aquifer_core.errors import (
+    DeadlineExceededError,
+    ErrorReason,
+    InvalidConfigurationError,
+    UnavailableError,
+)
 from aquifer_rpc.calls import FOREVER, call_stream, call_unary
 from aquifer_rpc.channel import connect
 from aquifer_rpc.server import GrpcServer
@@ -178,6 +183,37 @@ async def test_watches_end_at_once_when_the_server_drains() -> None:
         await stopping
 
     assert raised.value.reason is ErrorReason.NOT_READY
+
+
+async def test_a_drain_is_not_upset_by_a_watch_whose_own_deadline_has_just_passed() -> None:
+    cleaning, cleaned = asyncio.Event(), asyncio.Event()
+
+    async def fetch(request: Any, context: Any) -> AsyncIterator[Any]:
+        try:
+            yield pb.FetchLogSegmentResponse(position=1)
+            await asyncio.Event().wait()
+        finally:
+            cleaning.set()
+            while not cleaned.is_set():
+                with suppress(asyncio.CancelledError):
+                    await cleaned.wait()
+
+    async with (
+        serving(ScriptedStorage(fetch=fetch), endless=True) as server,
+        connect(f"127.0.0.1:{server.port}") as channel,
+        asyncio.timeout(60),
+    ):
+        stub = pb_grpc.RemoteStorageServiceStub(channel)
+        watch = call_stream(stub.FetchLogSegment, pb.FetchLogSegmentRequest(), deadline_s=0.5)
+        async with aclosing(watch):
+            with pytest.raises(DeadlineExceededError):
+                async for _ in watch:
+                    pass
+        await cleaning.wait()
+        stopping = asyncio.create_task(server.stop())
+        await eventually(lambda: not server.ready)
+        cleaned.set()
+        await stopping
 
 
 async def test_a_taken_address_is_a_refused_setting() -> None:

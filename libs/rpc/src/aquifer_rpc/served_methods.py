@@ -82,7 +82,8 @@ class ServedMethods(grpc.GenericRpcHandler):
         self._draining = True
         now = asyncio.get_running_loop().time()
         for timeout in self._watches:
-            timeout.reschedule(now)
+            if not timeout.expired():  # else it ends already, as soon as its handler has cleaned up
+                timeout.reschedule(now)
 
     def _unary(self, method: str, handler: Handler) -> Handler:
         streams = handler.request_streaming
