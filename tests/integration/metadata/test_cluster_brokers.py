@@ -78,15 +78,17 @@ async def test_a_clean_shutdown_moves_leadership_to_an_in_sync_replica_and_the_l
     assert (now.leader, now.leader_epoch) == (follower, 3)
 
 
+@pytest.mark.parametrize("broker_id", [0, 1])
 async def test_an_expired_lease_costs_the_leadership_and_a_heartbeat_says_so(
-    database_dsn: str,
+    metadata_dsn: str, broker_id: int
 ) -> None:
-    settings = metadata_settings(database_dsn, broker_lease_ms=3_000)
+    """Kafka's brokers may be counted from 0."""
+    settings = metadata_settings(metadata_dsn, broker_lease_ms=3_000)
     async with running_server(settings) as server, connect(f"127.0.0.1:{server.port}") as channel:
         stub = ClusterMetadataServiceStub(channel)
-        lease = await register(stub, 1)
+        lease = await register(stub, broker_id)
         await create(stub, "orders")
-        beat = pb.HeartbeatRequest(broker_id=1, broker_epoch=lease.broker_epoch)
+        beat = pb.HeartbeatRequest(broker_id=broker_id, broker_epoch=lease.broker_epoch)
         assert (await call_unary(stub.Heartbeat, beat)).lease_ms == 3_000
 
         async def leaderless() -> bool:

@@ -103,7 +103,8 @@ class SqlBrokerStore:
         overdue = select(broker.c.broker_id).where(
             broker.c.alive, broker.c.lease_expires_at < func.now()
         )
-        if not await self._database.read(lambda connection: connection.scalar(overdue)):
+        # A broker may have the id 0.
+        if await self._database.read(lambda connection: connection.scalar(overdue)) is None:
             return ()
 
         async def work(connection: AsyncConnection) -> Sequence[int]:
