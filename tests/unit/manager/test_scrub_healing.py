@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 from aquifer_core.errors import RemoteStorageUnavailableError
+from aquifer_core.fakes.remote_log_metadata import InMemoryRemoteLogMetadataManager
 from aquifer_core.ids import RemoteLogSegmentId
 from aquifer_core.leader_epoch import LeaderEpochEntry
-from aquifer_core.segment import RemoteLogSegmentMetadata
+from aquifer_core.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
+from aquifer_core.state import RemoteLogSegmentState
 from aquifer_manager.domain.ports import NoTelemetry
 from aquifer_manager.domain.scrub_task import ScrubTask
 from aquifer_manager.domain.tasks import Remedy, TaskAction, TaskKey, TaskType
@@ -128,6 +130,52 @@ async def test_what_may_be_the_only_copy_stays(
         ("extra", "MAY_BE_THE_ONLY_COPY", "", False)
     ]
     assert extra in world.storage.segment_ids
+
+
+async def test_local_records_that_the_broker_believes_to_be_remote_are_no_other_copy(
+    world: TaskWorld,
+) -> None:
+    """The database went back to before two copies; their broker may drop its local segments at any moment."""
+    await three_segments(world)
+    kept = await segment_at(world, 50)
+    world.metadata = InMemoryRemoteLogMetadataManager(clock=world.clock)
+    await world.metadata.add_remote_log_segment_metadata(
+        replace(kept, state=RemoteLogSegmentState.COPY_SEGMENT_STARTED, custom_metadata=None)
+    )
+    await world.metadata.update_remote_log_segment_metadata(
+        RemoteLogSegmentMetadataUpdate(
+            segment_id=kept.segment_id,
+            event_timestamp_ms=kept.event_timestamp_ms,
+            state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
+            broker_id=1,
+            custom_metadata=kept.custom_metadata,
+        )
+    )
+    world.restart()
+    log = world.leading()
+    assert log.highest_remote_offset == 299
+    before = world.storage.segment_ids
+    assert [shape(each) for each in await scrub(world, heal=True)] == [
+        ("extra", "MAY_BE_THE_ONLY_COPY", "", False),
+        ("extra", "MAY_BE_THE_ONLY_COPY", "", False),
+    ]
+    assert world.storage.segment_ids == before
+    log.highest_remote_offset = 99
+    healed = await scrub(world, heal=True)
+    assert [shape(each) for each in healed] == [("extra", "NOT_IN_METADATA", "remove", True)] * 2
+
+
+async def test_a_missing_segment_is_found_among_very_many_local_ones(world: TaskWorld) -> None:
+    world.segments_per_run = 1200
+    world.restart()
+    world.roll(world.leading(), 1200)
+    await world.copy()
+    await world.storage.delete_log_segment_data(await segment_at(world, 110_050))
+    task = ScrubTask(
+        world.storage, world.metadata, world.healing, clock=world.clock, telemetry=NoTelemetry()
+    )
+    [found] = (await task.run(KEY, deep=False)).actions
+    assert shape(found) == ("missing", "NOT_IN_STORE", "copy_again", False)
 
 
 async def test_records_in_a_segment_that_is_missing_itself_are_nowhere(world: TaskWorld) -> None:

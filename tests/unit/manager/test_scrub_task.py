@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from aquifer_core.errors import RemoteStorageUnavailableError
 from aquifer_core.fakes.remote_storage import InMemoryRemoteStorageManager
-from aquifer_core.segment import VerifyProgress
+from aquifer_core.segment import RemoteLogSegmentMetadata, VerifyProgress
 from aquifer_manager.domain.ports import NoTelemetry
 from aquifer_manager.domain.scrub_task import ScrubTask
 from aquifer_manager.domain.tasks import TaskKey, TaskType
+from aquifer_manager.domain.topic_config import TopicConfig
 from fixtures.manager_segments import Segment, batch, put
 from fixtures.manager_tasks import TIP, TaskWorld
 
@@ -93,6 +94,28 @@ async def test_a_segment_deleted_during_the_scrub_is_no_finding(world: TaskWorld
         storage, world.metadata, world.healing, clock=world.clock, telemetry=NoTelemetry()
     )
     assert (await scrub.run(KEY)).actions == ()
+
+
+@pytest.mark.parametrize("heal", [False, True])
+async def test_a_segment_deleted_between_the_listings_is_not_extra(
+    world: TaskWorld, heal: bool
+) -> None:
+    """Retention may run at any moment; what it deleted is in the earlier listing, that of the store."""
+    await three_segments(world)
+    world.announce(0, TopicConfig(retention_ms=1000))
+    listing = world.metadata.list_remote_log_segments
+    listings: list[object] = []
+
+    async def list_later(*args: Any) -> AsyncIterator[RemoteLogSegmentMetadata]:
+        listings.append(args)
+        if len(listings) == 1:
+            await world.expire()
+        async for segment in listing(*args):
+            yield segment
+
+    world.metadata.list_remote_log_segments = list_later  # type: ignore[method-assign]
+    assert (await scrubber(world).run(KEY, heal=heal)).actions == ()
+    assert world.storage.segment_ids == frozenset()
 
 
 async def test_a_store_that_does_not_answer_proves_nothing(world: TaskWorld) -> None:

@@ -27,7 +27,6 @@ __all__ = ["ScrubHealing"]
 logger = structlog.get_logger(__name__)
 
 _REASON = "scrub: not in the store"
-_MAX_SEGMENTS = 1000
 
 
 class ScrubHealing:
@@ -67,12 +66,19 @@ class ScrubHealing:
         self._clock = clock
 
     async def leader_log(self, tip: TopicIdPartition) -> LogDescription | None:
-        """The leader's log with its rolled segments; None when no leader is registered or it does not answer."""
+        """The leader's log; None when no leader is registered or it does not answer."""
+        return await self._described(tip, from_offset=0, max_segments=0)
+
+    async def _described(
+        self, tip: TopicIdPartition, *, from_offset: int, max_segments: int
+    ) -> LogDescription | None:
         try:
             assignment = self._registry.leader(tip)
             if assignment is None:
                 return None
-            return await self._logs.describe(assignment, max_segments=_MAX_SEGMENTS)
+            return await self._logs.describe(
+                assignment, segments_from_offset=from_offset, max_segments=max_segments
+            )
         except AquiferError as error:
             logger.info("leader_not_asked", topic=tip.topic, partition=tip.partition, error=error)
             return None
@@ -81,20 +87,21 @@ class ScrubHealing:
         self,
         finding: TaskAction,
         present: Mapping[KafkaUuid, RemoteLogSegmentMetadata],
-        log: LogDescription | None,
     ) -> TaskAction:
         """The finding with what can be done about it.
 
         Args:
             finding: missing or corrupt.
             present: the partition's segments that are sound.
-            log: the leader's, when it answers.
         """
         if finding.action is not ActionKind.MISSING:
             return finding
         segment = finding.segment
         if not uncovered(segment, present.values(), None, 0):
             return replace(finding, remedy=Remedy.REMOVE, detail="other copies hold its records")
+        log = await self._described(
+            segment.topic_id_partition, from_offset=segment.start_offset, max_segments=1
+        )
         if log is None:
             return replace(finding, detail="its leader is not registered here or does not answer")
         if _local_segment(log, segment) is None:

@@ -23,7 +23,7 @@ class ExtraReason(StrEnum):
     PARTITION_DELETED = "PARTITION_DELETED"
     """The deletion of its partition has finished."""
     NOT_IN_METADATA = "NOT_IN_METADATA"
-    """Metadata never knew it, and every record of it is elsewhere or below the log start."""
+    """Metadata never knew it, and every record of it is in another segment, waits locally to be copied, or is below the log start."""
     MAY_BE_THE_ONLY_COPY = "MAY_BE_THE_ONLY_COPY"
     """Metadata never knew it, and holds some records that nothing else is known to hold."""
     PARTITION_UNKNOWN = "PARTITION_UNKNOWN"
@@ -118,7 +118,10 @@ def uncovered(
     log: LogDescription | None,
     log_start_offset: int,
 ) -> list[tuple[int, int]]:
-    """Offsets of a segment at or above the log start that no finished segment and no local log holds in the same leader epoch."""
+    """Offsets of a segment at or above the log start that no finished segment and no local log holds in the same leader epoch.
+
+    Local records count only above what the broker believes to be remote: it may drop the others at any moment.
+    """
     finished = [
         other.epoch_ranges()
         for other in others
@@ -137,10 +140,11 @@ def uncovered(
 
 
 def _local_ranges(log: LogDescription) -> dict[int, tuple[int, int]]:
-    """Leader epoch -> offsets of it that the local log holds."""
+    """Leader epoch -> offsets of it that the local log holds, and keeps until they are copied."""
     starts = [entry.start_offset for entry in log.leader_epochs] + [log.log_end_offset]
+    kept_from = max(log.local_log_start_offset, log.highest_remote_offset + 1)
     return {
-        entry.epoch: (max(entry.start_offset, log.local_log_start_offset), end - 1)
+        entry.epoch: (max(entry.start_offset, kept_from), end - 1)
         for entry, end in zip(log.leader_epochs, starts[1:], strict=True)
     }
 

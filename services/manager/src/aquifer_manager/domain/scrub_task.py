@@ -79,8 +79,8 @@ class ScrubTask:
                 ]
             log = await self._healing.leader_log(tip)
             present = _without(known, suspects)
-            actions = await self._extra(stored, known, present, log)
-            actions += [await self._healing.advise(each, present, log) for each in suspects]
+            actions = await self._extra(tip, _unknown(stored, known), present, log)
+            actions += [await self._healing.advise(each, present) for each in suspects]
             if heal:
                 actions = [await self._healed(each) for each in actions]
         return TaskOutcome(actions=tuple(actions))
@@ -110,12 +110,12 @@ class ScrubTask:
             return {}
 
     async def _extra(
-        self, stored: Listing, known: Listing, present: Listing, log: LogDescription | None
+        self, tip: TopicIdPartition, unknown: Listing, present: Listing, log: LogDescription | None
     ) -> list[TaskAction]:
         oldest_ms = self._clock.now_ms() - self._grace_ms
         found = []
-        for segment_id, segment in stored.items():
-            if segment_id in known or segment.event_timestamp_ms > oldest_ms:
+        for segment in unknown.values():
+            if segment.event_timestamp_ms > oldest_ms:
                 continue
             reason = await judge_extra(self._metadata, segment, present, log)
             if reason is not None:
@@ -128,7 +128,11 @@ class ScrubTask:
                         remedy=remedy,
                     )
                 )
-        return found
+        if not found:
+            return []
+        # What was deleted between the two listings is in the first one only.
+        still = await self._stored(tip)
+        return [each for each in found if each.segment.segment_id.id in still]
 
     async def _checked(self, known: Listing, *, deep: bool) -> list[TaskAction]:
         found = [
@@ -182,6 +186,11 @@ class ScrubTask:
         if reason is None or not reason.proven:
             return _without_remedy(finding, "it is no proven orphan any more")
         return await self._healing.remove(finding)
+
+
+def _unknown(stored: Listing, known: Listing) -> Listing:
+    """What metadata does not list."""
+    return {key: segment for key, segment in stored.items() if key not in known}
 
 
 def _without(known: Listing, findings: list[TaskAction]) -> Listing:
