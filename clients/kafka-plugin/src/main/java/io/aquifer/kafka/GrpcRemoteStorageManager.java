@@ -50,8 +50,7 @@ public final class GrpcRemoteStorageManager implements RemoteStorageManager {
             Settings settings = Settings.parse(Role.STORAGE, configs);
             StorageClient client = new StorageClient(settings);
             Telemetry telemetry = new Telemetry(settings, "GrpcRemoteStorageManager");
-            telemetry.gauge("FetchesKept", "fetches.kept", client::keptTransfers);
-            telemetry.gauge("FetchesContinued", "fetches.continued", client::continuedTransfers);
+            client.showIn(telemetry);
             parts = new Parts(client, telemetry);
             LOG.info("Aquifer storage at {} (TLS: {})", settings.endpoints(), settings.tls());
         } catch (SettingsException error) {

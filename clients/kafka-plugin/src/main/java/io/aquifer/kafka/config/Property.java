@@ -16,6 +16,7 @@ public enum Property {
     TLS_CERTIFICATE_FILE("aquifer.tls.certificate.file", null, "PEM file of the broker's own certificate chain, for services that ask for one (mTLS)."),
     TLS_KEY_FILE("aquifer.tls.key.file", null, "PEM file (PKCS#8) of the broker's own key; with the certificate or not at all."),
     TLS_SERVER_NAME("aquifer.tls.server.name", null, "Name expected in the services' certificates; unset: the host of the endpoint."),
+    TLS_RELOAD_MS("aquifer.tls.reload.ms", "5000", "How often, when a call begins, the files are looked at; those that changed are read again."),
     DEADLINE_MS("aquifer.deadline.ms", "30000", "Deadline of a call with one answer (metadata, deletion), all attempts together."),
     COPY_DEADLINE_MS("aquifer.copy.deadline.ms", "600000", "Deadline of the copy of one segment."),
     FETCH_DEADLINE_MS("aquifer.fetch.deadline.ms", "600000", "Deadline of one read of a segment or index, from opening to closing it."),

@@ -53,6 +53,7 @@ public final class MetadataClient implements AutoCloseable {
         views = new PartitionViews(endpoints, scheduler, settings);
         writes = new MetadataWrites(caller, views, writers, telemetry, settings);
         readyWaitNanos = settings.duration(Property.READY_WAIT_MS).toNanos();
+        endpoints.showIn(telemetry);
         telemetry.gauge("Partitions", "metadata.partitions", views::count);
         telemetry.gauge("PartitionsReady", "metadata.partitions.ready", views::readyCount);
         telemetry.gauge("Segments", "metadata.segments", views::segmentCount);

@@ -1,17 +1,18 @@
 package io.aquifer.kafka.rpc;
 
 import io.aquifer.kafka.config.HostPort;
-import io.grpc.ConnectivityState;
+import io.grpc.Channel;
 import io.grpc.ManagedChannel;
+import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
 /** One service process and the connection to it. */
 public final class Endpoint {
     private final HostPort address;
-    private final ManagedChannel channel;
+    private final RenewedChannel channel;
     private volatile long downUntilNanos = System.nanoTime();
 
-    Endpoint(HostPort address, ManagedChannel channel) {
+    Endpoint(HostPort address, RenewedChannel channel) {
         this.address = address;
         this.channel = channel;
     }
@@ -22,7 +23,7 @@ public final class Endpoint {
     }
 
     /** The connection, made by the first call. */
-    public ManagedChannel channel() {
+    public Channel channel() {
         return channel;
     }
 
@@ -32,14 +33,17 @@ public final class Endpoint {
      * @return completes when the connection is made or was not broken.
      */
     public CompletableFuture<Void> reconnect() {
-        CompletableFuture<Void> connected = new CompletableFuture<>();
-        if (channel.getState(false) == ConnectivityState.TRANSIENT_FAILURE) {
-            channel.notifyWhenStateChanged(ConnectivityState.TRANSIENT_FAILURE, () -> connected.complete(null));
-            channel.resetConnectBackoff();
-        } else {
-            connected.complete(null);
-        }
-        return connected;
+        return channel.reconnect();
+    }
+
+    /** Ends its connections; calls under way fail. */
+    void shutdownNow() {
+        channel.shutdownNow();
+    }
+
+    /** Its connections that are not closed. */
+    List<ManagedChannel> connections() {
+        return channel.all();
     }
 
     /** Whether it did not answer lately. */

@@ -3,6 +3,9 @@ package io.aquifer.kafka.rpc;
 import io.aquifer.kafka.config.HostPort;
 import io.aquifer.kafka.config.Property;
 import io.aquifer.kafka.config.Settings;
+import io.aquifer.kafka.config.SettingsException;
+import io.aquifer.kafka.telemetry.Telemetry;
+import io.grpc.ManagedChannel;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
@@ -24,19 +27,35 @@ import java.util.function.Function;
  */
 public final class Endpoints implements AutoCloseable {
     private final List<Endpoint> all;
+    private final TlsFiles tlsFiles;
     private final long downNanos;
     private final AtomicInteger next = new AtomicInteger();
 
-    Endpoints(List<Endpoint> all, Duration down) {
+    private Endpoints(List<Endpoint> all, TlsFiles tlsFiles, Duration down) {
         this.all = List.copyOf(all);
+        this.tlsFiles = tlsFiles;
         this.downNanos = down.toNanos();
     }
 
-    /** The endpoints of settings; nothing is connected before the first call. */
+    /**
+     * The endpoints of settings; nothing is connected before the first call.
+     *
+     * @throws SettingsException the files of {@code aquifer.tls} cannot be read or do not fit together.
+     */
     public static Endpoints open(Settings settings) {
+        TlsFiles tlsFiles = settings.tls() ? new TlsFiles(settings) : null;
         ChannelFactory factory = new ChannelFactory(settings);
-        Function<HostPort, Endpoint> made = address -> new Endpoint(address, factory.open(address));
-        return new Endpoints(settings.endpoints().stream().map(made).toList(), settings.duration(Property.ENDPOINT_DOWN_MS));
+        Function<HostPort, Endpoint> made = address ->
+                new Endpoint(address, new RenewedChannel(tlsFiles, material -> factory.open(address, material)));
+        return new Endpoints(settings.endpoints().stream().map(made).toList(), tlsFiles, settings.duration(Property.ENDPOINT_DOWN_MS));
+    }
+
+    /** Shows how often the files of {@code aquifer.tls} were read again, and how often they were refused. */
+    public void showIn(Telemetry telemetry) {
+        if (tlsFiles != null) {
+            telemetry.gauge("TlsReads", "tls.reads", tlsFiles::reads);
+            telemetry.gauge("TlsReadsRefused", "tls.reads.refused", tlsFiles::refusals);
+        }
     }
 
     /** Every endpoint. */
@@ -76,10 +95,10 @@ public final class Endpoints implements AutoCloseable {
     /** Ends every connection; calls under way fail. Returns within a few seconds. */
     @Override
     public void close() {
-        all.forEach(each -> each.channel().shutdownNow());
-        for (Endpoint endpoint : all) {
+        all.forEach(Endpoint::shutdownNow);
+        for (ManagedChannel connection : all.stream().flatMap(each -> each.connections().stream()).toList()) {
             try {
-                endpoint.channel().awaitTermination(2, TimeUnit.SECONDS);
+                connection.awaitTermination(2, TimeUnit.SECONDS);
             } catch (InterruptedException error) {
                 Thread.currentThread().interrupt();
                 return;

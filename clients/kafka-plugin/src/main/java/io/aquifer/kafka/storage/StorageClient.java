@@ -12,6 +12,7 @@ import io.aquifer.kafka.rpc.Caller;
 import io.aquifer.kafka.rpc.Endpoints;
 import io.aquifer.kafka.rpc.RpcException;
 import io.aquifer.kafka.telemetry.Operation;
+import io.aquifer.kafka.telemetry.Telemetry;
 import io.grpc.MethodDescriptor;
 import io.grpc.StatusException;
 import java.io.ByteArrayOutputStream;
@@ -81,14 +82,11 @@ public final class StorageClient implements AutoCloseable {
                 : SegmentInputStream.open(source, transfer -> kept.keep(range, transfer), operation, start);
     }
 
-    /** Number of transfers that wait for a read to go on. */
-    public long keptTransfers() {
-        return kept.count();
-    }
-
-    /** How many reads went on with a transfer of an earlier one. */
-    public long continuedTransfers() {
-        return kept.continued();
+    /** Shows streams that wait and were continued, and reads of TLS files. */
+    public void showIn(Telemetry telemetry) {
+        telemetry.gauge("FetchesKept", "fetches.kept", kept::count);
+        telemetry.gauge("FetchesContinued", "fetches.continued", kept::continued);
+        endpoints.showIn(telemetry);
     }
 
     /** Reads a whole index. */

@@ -12,11 +12,14 @@ import com.google.protobuf.ByteString;
 import com.google.protobuf.Duration;
 import com.google.rpc.ErrorInfo;
 import com.google.rpc.RetryInfo;
+import io.grpc.Attributes;
+import io.grpc.Grpc;
 import io.grpc.Metadata;
 import io.grpc.Server;
 import io.grpc.ServerCall;
 import io.grpc.ServerCallHandler;
 import io.grpc.ServerInterceptor;
+import io.grpc.ServerTransportFilter;
 import io.grpc.Status.Code;
 import io.grpc.StatusRuntimeException;
 import io.grpc.netty.NettyServerBuilder;
@@ -31,8 +34,11 @@ import java.util.Queue;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.UnaryOperator;
 import java.util.zip.CRC32C;
+import javax.net.ssl.SSLPeerUnverifiedException;
+import javax.net.ssl.SSLSession;
 
 /** A storage service that does what a test says: it fails first as often as told, sends a given log, breaks or stalls in the middle. */
 public final class ScriptedStorage extends RemoteStorageServiceImplBase implements AutoCloseable {
@@ -50,6 +56,10 @@ public final class ScriptedStorage extends RemoteStorageServiceImplBase implemen
     public final List<Metadata> headers = new CopyOnWriteArrayList<>();
     /** Number of deletions and copies that arrived. */
     public final List<String> calls = new CopyOnWriteArrayList<>();
+    /** Names in the certificates of callers, of all calls; none on plaintext. */
+    public final List<String> peers = new CopyOnWriteArrayList<>();
+    /** Connections that are open. */
+    public final AtomicInteger connections = new AtomicInteger();
     /** Pieces sent in all. */
     public volatile int piecesSent;
     /** Break the stream once after so many pieces; 0: never. */
@@ -73,7 +83,18 @@ public final class ScriptedStorage extends RemoteStorageServiceImplBase implemen
     public ScriptedStorage(byte[] log, UnaryOperator<NettyServerBuilder> with) throws IOException {
         this.log = log;
         NettyServerBuilder builder = NettyServerBuilder.forAddress(new InetSocketAddress("127.0.0.1", 0))
-                .addService(this).intercept(new Recorder());
+                .addService(this).intercept(new Recorder()).addTransportFilter(new ServerTransportFilter() {
+                    @Override
+                    public Attributes transportReady(Attributes attributes) {
+                        connections.incrementAndGet();
+                        return attributes;
+                    }
+
+                    @Override
+                    public void transportTerminated(Attributes attributes) {
+                        connections.decrementAndGet();
+                    }
+                });
         server = with.apply(builder).build().start();
     }
 
@@ -196,7 +217,19 @@ public final class ScriptedStorage extends RemoteStorageServiceImplBase implemen
         @Override
         public <Q, A> ServerCall.Listener<Q> interceptCall(ServerCall<Q, A> call, Metadata given, ServerCallHandler<Q, A> next) {
             headers.add(given);
+            SSLSession session = call.getAttributes().get(Grpc.TRANSPORT_ATTR_SSL_SESSION);
+            if (session != null) {
+                peers.add(nameOf(session));
+            }
             return next.startCall(call, given);
+        }
+
+        private static String nameOf(SSLSession session) {
+            try {
+                return session.getPeerPrincipal().getName();
+            } catch (SSLPeerUnverifiedException error) {
+                return "nobody";
+            }
         }
     }
 }
