@@ -38,6 +38,8 @@ _READERS = 8
 _PACED_RECORDS_PER_S = 4000
 _PRODUCE_PAUSE_S = 0.005
 _HOT_TOPIC = "hot-beside-cold"
+_LOCAL_TOPIC = "local-beside-hot"
+_LOCAL_BYTES = 64 << 20
 
 
 async def measure_latencies(suite: Stack, topic: str) -> Mapping[str, float]:
@@ -60,23 +62,31 @@ async def measure_hot_beside_cold(
 ) -> Mapping[str, float]:
     """p99 of producing with eight cold readers at work over p99 without, taking turns: at full speed, and at 4 MB/s each.
 
+    Eight readers of local records at full speed are what the first is to be judged by: they want processors, too, and nothing of tiering.
     Beside it, what the broker's event loop saw: the processor time of its passes is the broker's own part, how late it wakes also contains
     waiting for a processor.
     """
     await asyncio.to_thread(load.create_topic, suite.bootstrap, _HOT_TOPIC, 1, {})
+    await asyncio.to_thread(load.create_topic, suite.bootstrap, _LOCAL_TOPIC, 1, {})
+    await asyncio.to_thread(load.produce, suite.bootstrap, _LOCAL_TOPIC, 1, _LOCAL_BYTES)
     await asyncio.to_thread(produce_latencies, suite.bootstrap, _HOT_TOPIC, min(seconds, 2.0))
-    without, beside, paced = [], [], []
+    without, beside, local, paced = [], [], [], []
     for _ in range(rounds):
         without.append(await _produced(suite, seconds))
-        with _cold_readers(suite.bootstrap, cold_topic):
+        with _readers(suite.bootstrap, cold_topic):
             beside.append(await _produced(suite, seconds))
-        with _cold_readers(suite.bootstrap, cold_topic, _PACED_RECORDS_PER_S):
+        with _readers(suite.bootstrap, _LOCAL_TOPIC):
+            local.append(await _produced(suite, seconds))
+        with _readers(suite.bootstrap, cold_topic, _PACED_RECORDS_PER_S):
             paced.append(await _produced(suite, seconds))
     alone, busy = _medians(without), _medians(beside)
     return {
         "hot_p99_ms": alone["produce"],
         "hot_p99_with_cold_ms": busy["produce"],
         "hot_p99_with_cold_over_without": _produce_over(beside, without),
+        "hot_p99_with_local_readers_ms": _medians(local)["produce"],
+        "hot_p99_with_local_readers_over_without": _produce_over(local, without),
+        "hot_p99_with_cold_over_with_local_readers": _produce_over(beside, local),
         "hot_p99_with_paced_cold_ms": _medians(paced)["produce"],
         "hot_p99_with_paced_cold_over_without": _produce_over(paced, without),
         "broker_loop_pass_cpu_ms_p99": alone["pass_cpu_ms"],
@@ -226,16 +236,16 @@ def produce_latencies(bootstrap: str, topic: str, seconds: float) -> list[float]
 
 
 @contextmanager
-def _cold_readers(bootstrap: str, topic: str, pace: int | None = None) -> Iterator[None]:
-    """Eight consumers in a process of their own, each reading the remote part again and again, or so many records a second."""
-    argv = [sys.executable, "-m", "bench.cold_readers", bootstrap, topic, str(_READERS)]
+def _readers(bootstrap: str, topic: str, pace: int | None = None) -> Iterator[None]:
+    """Eight consumers in a process of their own, each reading the beginning again and again, or so many records a second."""
+    argv = [sys.executable, "-m", "bench.topic_readers", bootstrap, topic, str(_READERS)]
     if pace is not None:
         argv.append(str(pace))
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             if process.stdout.readline().strip() != "reading":
-                raise RuntimeError("the cold readers did not begin")
+                raise RuntimeError("the readers did not begin")
             yield
         finally:
             process.terminate()

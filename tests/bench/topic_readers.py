@@ -1,6 +1,6 @@
 """Consumers that read the beginning of a topic again and again until they are terminated.
 
-python -m bench.cold_readers BOOTSTRAP TOPIC COUNT [RECORDS_PER_S]      prints "reading" once records have come
+python -m bench.topic_readers BOOTSTRAP TOPIC COUNT [RECORDS_PER_S]      prints "reading" once records have come
 """
 
 import sys
@@ -33,7 +33,7 @@ def _read(
     bootstrap: str, topic: str, number: int, pace: float | None, begun: threading.Event
 ) -> None:
     """As fast as records come, or so many a second."""
-    config: dict[str, str | int] = {"bootstrap.servers": bootstrap, "group.id": f"cold-{number}"}
+    config: dict[str, str | int] = {"bootstrap.servers": bootstrap, "group.id": f"reader-{number}"}
     batch = _BATCH
     if pace is not None:
         # Or the client would fetch 64 MiB ahead at full speed first.
