@@ -4,43 +4,36 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import structlog
 from aquifer_core.errors import CorruptIndexError, InvalidConfigurationError
 from aquifer_core.formats.meta_properties import (
     MetaProperties,
     format_meta_properties,
     parse_meta_properties,
 )
-from aquifer_core.formats.offset_checkpoint import format_offsets, parse_offsets
 from aquifer_core.formats.partition_metadata import (
     format_partition_metadata,
     parse_partition_metadata,
 )
 from aquifer_core.formats.segment_files import (
     CLEAN_SHUTDOWN_NAME,
-    LOG_START_OFFSET_CHECKPOINT_NAME,
     META_PROPERTIES_NAME,
     PARTITION_METADATA_NAME,
-    RECOVERY_POINT_CHECKPOINT_NAME,
-    REPLICATION_OFFSET_CHECKPOINT_NAME,
     parse_partition_directory,
     partition_directory,
 )
 from aquifer_core.ids import KafkaUuid
 
 from aquifer_broker.log.atomic_file import fsync_directory, write_atomically
+from aquifer_broker.log.dir_checkpoints import DirCheckpoints
 from aquifer_broker.log.known_dirs import KNOWN_DIRS_NAME, KnownDirs
-from aquifer_broker.log.log_loader import LogCheckpoints
-from aquifer_broker.log.log_view import LogView
 from aquifer_broker.log.storage_guard import StorageGuard
 
 __all__ = [
-    "CHECKPOINTS",
     "DELETE_SUFFIX",
     "FUTURE_SUFFIX",
     "STRAY_SUFFIX",
@@ -48,20 +41,12 @@ __all__ = [
     "read_topic_id",
 ]
 
-logger = structlog.get_logger(__name__)
-
 DELETE_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"
 FUTURE_SUFFIX: Final = "-future"
 _LOCK_NAME: Final = ".lock"
 _CLEAN_SHUTDOWN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1}'
 _MAX_NAME_BYTES: Final = 255
-
-CHECKPOINTS: Final[Mapping[str, Callable[[LogView], int]]] = {
-    RECOVERY_POINT_CHECKPOINT_NAME: lambda log: log.recovery_point,
-    LOG_START_OFFSET_CHECKPOINT_NAME: lambda log: log.log_start_offset,
-    REPLICATION_OFFSET_CHECKPOINT_NAME: lambda log: log.high_watermark,
-}
 
 
 class LogDir:
@@ -71,6 +56,7 @@ class LogDir:
         id: Directory id, kept in `meta.properties`; zero: nobody has used the dir yet, or it is not the one meant.
         known: The broker's log dirs as they were when this one was used last.
         was_clean: Whether the last owner closed every log.
+        checkpoints: Offsets of its logs.
     """
 
     def __init__(
@@ -94,7 +80,7 @@ class LogDir:
         self.was_clean = False
         self._owner = MetaProperties(cluster_id=cluster_id, node_id=broker_id)
         self._lock = -1
-        self._checkpoints: dict[str, dict[tuple[str, int], int]] = {}
+        self.checkpoints = DirCheckpoints(path)
         try:
             with self.guard:
                 path.mkdir(parents=True, exist_ok=True)
@@ -104,8 +90,8 @@ class LogDir:
                 marker = path / CLEAN_SHUTDOWN_NAME
                 self.was_clean = marker.exists()
                 marker.unlink(missing_ok=True)
-                for name in CHECKPOINTS:
-                    self._checkpoints[name] = self._read_checkpoint(name)
+                if not self.checkpoints.read():
+                    self.was_clean = False
         except BaseException:
             self.close()
             raise
@@ -154,6 +140,7 @@ class LogDir:
         Raises:
             OSError: The disk failed.
         """
+        self.checkpoints.save_forgotten((topic, partition))
         path = self.path / partition_directory(topic, partition)
         path.mkdir(exist_ok=True)
         write_atomically(path / PARTITION_METADATA_NAME, format_partition_metadata(topic_id))
@@ -182,42 +169,15 @@ class LogDir:
         """Removes what a move has left behind, if anything; a failure leaves it to the next start. Blocks."""
         shutil.rmtree(path, ignore_errors=True)
 
-    def install_future(self, future: Path, final: Path, files: Mapping[str, bytes]) -> None:
-        """Writes the checkpoints of a moved log, then gives its directory the real name. Blocks.
+    def install_future(self, future: Path, final: Path) -> None:
+        """Writes the checkpoints, which know the moved log, then gives its directory the real name. Blocks.
 
         Raises:
             OSError: The disk failed.
         """
-        self.write_files(files)
+        self.checkpoints.save()
         future.rename(final)
         fsync_directory(self.path)
-
-    def checkpoints_of(self, key: tuple[str, int]) -> LogCheckpoints:
-        """What the checkpoint files said of a partition when they were read or written last."""
-        return LogCheckpoints(
-            clean_shutdown=self.was_clean,
-            recovery_point=self._checkpoints[RECOVERY_POINT_CHECKPOINT_NAME].get(key, 0),
-            log_start_offset=self._checkpoints[LOG_START_OFFSET_CHECKPOINT_NAME].get(key),
-            high_watermark=self._checkpoints[REPLICATION_OFFSET_CHECKPOINT_NAME].get(key, 0),
-        )
-
-    def forget(self, key: tuple[str, int]) -> None:
-        """Drops a partition from the checkpoints, so that a later one of the same name starts anew."""
-        for offsets in self._checkpoints.values():
-            offsets.pop(key, None)
-
-    def update_checkpoints(self, logs: Iterable[LogView]) -> dict[str, bytes]:
-        """Takes the offsets of open logs over; returns the files to write with `write_files`."""
-        for log in logs:
-            key = (log.topic_id_partition.topic, log.topic_id_partition.partition)
-            for name, offset in CHECKPOINTS.items():
-                self._checkpoints[name][key] = offset(log)
-        return {name: format_offsets(offsets) for name, offsets in self._checkpoints.items()}
-
-    def write_files(self, files: Mapping[str, bytes]) -> None:
-        """Replaces checkpoint files one by one. Blocks."""
-        for name, content in files.items():
-            write_atomically(self.path / name, content)
 
     def mark_clean(self) -> None:
         """Tells the next owner that every log was closed. Blocks."""
@@ -267,17 +227,6 @@ class LogDir:
             return KnownDirs()
         except CorruptIndexError as error:
             raise OSError(errno.EIO, f"{path} cannot be read: {error}") from error
-
-    def _read_checkpoint(self, name: str) -> dict[tuple[str, int], int]:
-        try:
-            return parse_offsets((self.path / name).read_bytes())
-        except FileNotFoundError:
-            return {}
-        except CorruptIndexError as error:
-            # Without it everything is recovered from the start, which is slow and safe.
-            logger.error("checkpoint_corrupt", path=str(self.path / name), error=str(error))
-            self.was_clean = False
-            return {}
 
 
 def read_topic_id(directory: Path) -> KafkaUuid | None:

@@ -210,7 +210,7 @@ class LogDirSet:
         self._topic_ids.pop(key, None)
         if home is None:
             return None
-        home.forget(key)
+        home.checkpoints.forget(key)
         with home.guard:
             path = home.partitions().get(key)
             return None if path is None else home.put_aside(path, suffix)
@@ -232,7 +232,7 @@ class LogDirSet:
 
     def rehome(self, key: _Key, home: LogDir) -> None:
         """Records that a partition was moved to another dir."""
-        self._homes[key].forget(key)
+        self._homes[key].checkpoints.forget(key)
         self._homes[key] = home
 
     def close(self, logs: Collection[LogView], failed: Collection[Path]) -> None:
@@ -257,7 +257,8 @@ class LogDirSet:
         found = {key for key, home in self._homes.items() if home is log_dir}
         unopened = found.union(self._rivals.in_dir(log_dir)) - opened
         with log_dir.guard:
-            log_dir.write_files(log_dir.update_checkpoints(here))
+            log_dir.checkpoints.take(here)
+            log_dir.checkpoints.save()
             # A log that was never opened is as clean or unclean as it was found.
             if log_dir.path not in failed and (log_dir.was_clean or not unopened):
                 log_dir.mark_clean()
@@ -276,7 +277,9 @@ class LogDirSet:
 
     def _look_into(self, log_dir: LogDir) -> Iterable[tuple[_Key, Path]]:
         self.leftovers += log_dir.leftovers()
-        for key, path in log_dir.partitions().items():
+        partitions = log_dir.partitions()
+        log_dir.checkpoints.keep_only(partitions)
+        for key, path in partitions.items():
             self._topic_ids[key] = read_topic_id(path)
             if has_note(path, MOVING_TO_NAME):
                 self._moving.add(key)

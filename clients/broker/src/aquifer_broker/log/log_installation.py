@@ -48,10 +48,11 @@ async def install_copy(
     with guard:
         await on_disk(leave_note, log.directory, MOVING_TO_NAME, home.id)
     try:
-        await on_disk(home.install_future, copy.target, final, home.update_checkpoints([log]))
+        home.checkpoints.take([log])
+        await on_disk(home.install_future, copy.target, final)
         return await on_disk(load_log, final, tip, log.config, checkpoints, now_ms)
     except BaseException:
-        home.forget((tip.topic, tip.partition))
+        home.checkpoints.forget((tip.topic, tip.partition))
         # While the copy still has its own name, what has the final one is not of this move.
         if not copy.target.exists():
             await on_disk(home.drop_future, final)

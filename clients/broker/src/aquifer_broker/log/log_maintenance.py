@@ -137,7 +137,8 @@ class LogMaintenance:
         for log_dir in self._dirs.online:
             here = [log for log in self._logs() if log.directory.parent == log_dir.path]
             with log_dir.guard:
-                await on_disk(log_dir.write_files, log_dir.update_checkpoints(here))
+                log_dir.checkpoints.take(here)
+                await on_disk(log_dir.checkpoints.save)
 
     async def _attempt(self, log: PartitionLog, action: Callable[[], Awaitable[None]]) -> None:
         try:

@@ -281,7 +281,10 @@ class LogManager:
             topic_id_partition,
             config,
             self._resources(home),
-            home.checkpoints_of((topic_id_partition.topic, topic_id_partition.partition)),
+            home.checkpoints.of(
+                (topic_id_partition.topic, topic_id_partition.partition),
+                clean_shutdown=home.was_clean,
+            ),
         )
 
     def _resources(self, home: LogDir) -> LogResources:

@@ -84,7 +84,7 @@ class RivalLogs:
 
 
 def _put_aside(key: _Key, found: FoundLog) -> None:
-    found.home.forget(key)
+    found.home.checkpoints.forget(key)
     # If the dir has failed meanwhile, the directory is found again at the next start.
     with suppress(LogStorageError), found.home.guard:
         found.home.put_aside(found.path, STRAY_SUFFIX)
