@@ -2,6 +2,7 @@
 
 import datetime
 import ipaddress
+import ssl
 from pathlib import Path
 
 import confluent_kafka
@@ -13,10 +14,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from fixtures.broker_logs import client_batch
 from fixtures.broker_node import StartBroker
 from fixtures.kafka_clients import consume, in_thread, produce
 from fixtures.kafka_wire import KafkaWire
 from fixtures.polling import eventually
+from fixtures.wire_topic import WireTopic
 
 VALUES = [bytes(100_000), b"small", *(str(number).encode() for number in range(500))]
 
@@ -24,6 +27,11 @@ VALUES = [bytes(100_000), b"small", *(str(number).encode() for number in range(5
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
     """A PEM file with a key and a certificate for the loopback."""
+    return write_certificate(tmp_path / "broker.pem")
+
+
+def write_certificate(path: Path) -> Path:
+    """Puts a fresh key with a certificate that it signed itself into the place of a file."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "broker")])
     now = datetime.datetime.now(datetime.UTC)
@@ -40,8 +48,8 @@ def certificate(tmp_path: Path) -> Path:
         )
         .sign(key, hashes.SHA256())
     )
-    path = tmp_path / "broker.pem"
-    path.write_bytes(
+    fresh = path.with_suffix(".fresh")
+    fresh.write_bytes(
         key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
@@ -49,7 +57,7 @@ def certificate(tmp_path: Path) -> Path:
         )
         + made.public_bytes(serialization.Encoding.PEM)
     )
-    return path
+    return fresh.replace(path)
 
 
 async def test_clients_come_over_tls_and_in_plain_text_at_once(
@@ -74,6 +82,29 @@ async def test_clients_come_over_tls_and_in_plain_text_at_once(
     assert await in_thread(ports, plain) == {node.port("PLAINTEXT")}
     dotted = {key.replace("_", "."): value for key, value in tls.items()}
     assert await in_thread(lambda: ports(secure, **dotted)) == {node.port("SSL")}
+
+
+async def test_a_renewed_certificate_is_shown_without_a_restart(
+    start_broker: StartBroker, certificate: Path
+) -> None:
+    node = await start_broker(
+        1, listeners="SSL://127.0.0.1:0", ssl_keystore_location=str(certificate)
+    )
+    port = node.port("SSL")
+    trusting = ssl.create_default_context(cafile=certificate)
+    async with KafkaWire(port, tls=trusting) as wire:
+        topic = await WireTopic.create(wire)
+        write_certificate(certificate)
+        renewed = ssl.create_default_context(cafile=certificate)
+
+        async def shown() -> bool:
+            async with KafkaWire(port, tls=renewed):
+                return True
+
+        await eventually(shown, interval_s=0.2)
+        assert (await topic.produce(client_batch())).base_offset == 0
+    tls = {"security_protocol": "ssl", "ssl_ca_location": str(certificate)}
+    assert await in_thread(lambda: produce(f"127.0.0.1:{port}", "t", [b"v"], **tls)) == [1]
 
 
 async def test_a_client_without_tls_is_turned_away_and_the_broker_goes_on(

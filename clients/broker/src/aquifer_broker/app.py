@@ -1,7 +1,6 @@
 """Composition root of a broker node."""
 
 import asyncio
-import ssl
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +18,6 @@ from aquifer_broker.cluster.metadata_link import BrokerLease, ClusterWatch
 from aquifer_broker.cluster.ports import ClusterMetadata
 from aquifer_broker.cluster.view import BrokerInfo, ClusterChange, ClusterView, Endpoint
 from aquifer_broker.config.broker_config import BrokerConfig
-from aquifer_broker.config.listeners import Listener
 from aquifer_broker.config.plugins import Plugins, check_plugins
 from aquifer_broker.config.suite_tls import client_tls
 from aquifer_broker.coordination.group_coordinator import GroupCoordinator
@@ -34,7 +32,7 @@ from aquifer_broker.protocol.budget import RequestBudget, ResponseBudget
 from aquifer_broker.protocol.client import Client, Reply
 from aquifer_broker.protocol.dispatch import Dispatcher
 from aquifer_broker.protocol.server import KafkaServer
-from aquifer_broker.protocol.tls import server_tls_context
+from aquifer_broker.protocol.tls import ListenerTls
 
 if TYPE_CHECKING:
     from aquifer_broker.tiering.tiering import TieringComponents
@@ -65,6 +63,7 @@ class BrokerNode:
         self._serving = asyncio.Event()
         self._metadata = metadata
         self._plugins: Plugins | None = None
+        self._tls: ListenerTls | None = None
         self._made_services: BrokerServices | None = None
         self._running = AsyncExitStack()
 
@@ -72,6 +71,8 @@ class BrokerNode:
         for key in self.config.unknown_keys:
             logger.warning("unknown_key", key=key)
         self._plugins = check_plugins(self.config)
+        if "SSL" in self.config.security_protocols.values():
+            self._tls = ListenerTls(self.config.values.get)
         async with AsyncExitStack() as starting:
             await self._start(starting)
             self._running = starting.pop_all()
@@ -265,6 +266,11 @@ class BrokerNode:
             await self._serving.wait()
             return await dispatch(frame, client)
 
+        if self._tls is not None:
+            loop = SupervisedLoop(
+                "TLS files of listeners", self._tls.look, interval_s=self._tls.interval_s
+            )
+            await starting.enter_async_context(loop)
         budget = RequestBudget(self.config.queued_request_bytes)
         for listener in self.config.listeners:
             server = KafkaServer(
@@ -276,7 +282,9 @@ class BrokerNode:
                 request_budget=budget,
                 max_idle_s=self.config.connections_max_idle_ms / 1000,
                 max_connections=self.config.max_connections,
-                ssl_context=self._ssl_context(listener),
+                ssl_context=self._tls.context
+                if self._tls is not None and self._is_secure(listener.name)
+                else None,
             )
             self.servers[listener.name] = await starting.enter_async_context(server)
             reaper = SupervisedLoop(
@@ -304,7 +312,5 @@ class BrokerNode:
             log_dirs=tuple(str(directory_id) for _, directory_id, _ in logs.log_dir_states()),
         )
 
-    def _ssl_context(self, listener: Listener) -> ssl.SSLContext | None:
-        if self.config.security_protocols[listener.name] != "SSL":
-            return None
-        return server_tls_context(self.config.values.get)
+    def _is_secure(self, listener: str) -> bool:
+        return self.config.security_protocols[listener] == "SSL"

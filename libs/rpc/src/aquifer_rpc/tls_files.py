@@ -48,8 +48,16 @@ class TlsFiles:
         certificates: Path | None,
         key: Path | None,
         interval_s: float,
+        password: str | None = None,
     ) -> None:
-        """Reads the files.
+        """Reads the files. Certificates and key may be in one file.
+
+        Args:
+            authorities: who certificates of the other side must come from.
+            certificates: the chain of this side.
+            key: of the chain's first certificate.
+            interval_s: `current` looks at the files at most this often.
+            password: of the key; None: it has none.
 
         Raises:
             InvalidConfigurationError: one cannot be read, or they do not fit together.
@@ -57,7 +65,10 @@ class TlsFiles:
         self._authorities = authorities
         self._certificates = certificates
         self._key = key
-        self._paths = [path for path in (authorities, certificates, key) if path is not None]
+        given = dict.fromkeys((authorities, certificates, key))
+        self._paths = [path for path in given if path is not None]
+        # With one that is wrong anyway nobody is asked for a password at the terminal.
+        self._password = password or ""
         self._interval_s = interval_s
         self._next_look_s = time.monotonic() + interval_s
         self._refused = False
@@ -112,7 +123,7 @@ class TlsFiles:
         if self._authorities is not None:
             _check_authorities(self._authorities)
         if self._certificates is not None and self._key is not None:
-            _check_pair(self._certificates, self._key)
+            _check_pair(self._certificates, self._key, self._password)
         return material
 
 
@@ -176,13 +187,13 @@ def _check_authorities(path: Path) -> None:
         raise _invalid(f"{path} holds no whole PEM certificates: {_reason(error)}") from error
 
 
-def _check_pair(certificates: Path, key: Path) -> None:
+def _check_pair(certificates: Path, key: Path, password: str) -> None:
     try:
-        # With a password that is wrong anyway nobody is asked for one at the terminal.
-        _context().load_cert_chain(certificates, key, password="")
+        _context().load_cert_chain(certificates, key, password=password)
     except (OSError, ValueError) as error:
+        with_it = "with the given password" if password else "without a password"
         raise _invalid(
-            f"{certificates} and {key} are no PEM certificate and its key, without a password: {_reason(error)}"
+            f"{certificates} and {key} are no PEM certificate and its key, {with_it}: {_reason(error)}"
         ) from error
 
 
