@@ -28,28 +28,28 @@ final class PartitionLoad {
     private final PartitionView view;
     private final WatchConnections connections;
     private final BooleanSupplier isWanted;
-    private final Runnable done;
+    private final LoadQueue queue;
     private final int number;
     private int failures;
 
     /**
      * @param isWanted false when the partition was stopped meanwhile.
-     * @param done called once, when the view is ready or no longer wanted.
+     * @param queue in which it has its turn, until the view is ready or no longer wanted.
      */
     PartitionLoad(
-            TopicIdPartition partition, PartitionView view, WatchConnections connections, BooleanSupplier isWanted, Runnable done) {
+            TopicIdPartition partition, PartitionView view, WatchConnections connections, BooleanSupplier isWanted, LoadQueue queue) {
         this.partition = partition;
         this.view = view;
         this.connections = connections;
         this.isWanted = isWanted;
-        this.done = done;
+        this.queue = queue;
         this.number = view.load();
     }
 
     /** Takes a listing; returns at once. */
     void start() {
         if (isOver()) {
-            done.run();
+            queue.finished();
             return;
         }
         WatchConnections.Target target = connections.nextForListing();
@@ -65,17 +65,23 @@ final class PartitionLoad {
 
     private void check(Map<Uuid, RemoteLogSegmentState> listed, int checksLeft) {
         if (isOver()) {
-            done.run();
+            queue.finished();
         } else if (view.reaches(listed)) {
             view.markReady(number);
             LOG.debug("The view of {} is ready with {} segments", partition, view.size());
-            done.run();
+            queue.finished();
         } else if (checksLeft == 0) {
             // Something was deleted between watch and listing: a new listing does not have it.
-            start();
+            anotherTurn(0);
         } else {
             connections.later(() -> check(listed, checksLeft - 1), CHECK_MS);
         }
+    }
+
+    /** Lets others go first: what is wrong may concern this partition only. */
+    private void anotherTurn(long afterMs) {
+        queue.finished();
+        connections.later(() -> queue.submit(this::start), afterMs);
     }
 
     private final class Listing implements StreamObserver<ListRemoteLogSegmentsResponse> {
@@ -98,8 +104,15 @@ final class PartitionLoad {
             RpcException failure = RpcException.of(error);
             target.failed(failure);
             failures++;
-            LOG.debug("Loading {} from {} failed and is tried again: {}", partition, target, failure.getMessage());
-            connections.later(PartitionLoad.this::start, connections.backoffMs(failures));
+            if (failures == 1 && !failure.isEndpointDown()) {
+                LOG.warn("Loading {} from {} failed and is tried again until it succeeds: {}", partition, target, failure.getMessage());
+            }
+            if (failure.isEndpointDown()) {
+                // Nobody else would get further.
+                connections.later(PartitionLoad.this::start, connections.backoffMs(failures));
+            } else {
+                anotherTurn(connections.backoffMs(failures));
+            }
         }
 
         @Override

@@ -80,7 +80,7 @@ final class PartitionViews {
 
     private void load(TopicIdPartition partition, Watched watched) {
         PartitionLoad load = new PartitionLoad(
-                partition, watched.view(), connections, () -> all.get(partition) == watched, loads::finished);
+                partition, watched.view(), connections, () -> all.get(partition) == watched, loads);
         watched.watch().open();
         load.start();
     }

@@ -2,6 +2,8 @@ package io.aquifer.kafka.support;
 
 import aquifer.common.v1.Segment;
 import aquifer.metadata.v1.RemoteLogMetadataServiceGrpc.RemoteLogMetadataServiceImplBase;
+import aquifer.metadata.v1.RemoteLogMetadataServiceOuterClass.AddRemoteLogSegmentMetadataRequest;
+import aquifer.metadata.v1.RemoteLogMetadataServiceOuterClass.AddRemoteLogSegmentMetadataResponse;
 import aquifer.metadata.v1.RemoteLogMetadataServiceOuterClass.ListRemoteLogSegmentsRequest;
 import aquifer.metadata.v1.RemoteLogMetadataServiceOuterClass.ListRemoteLogSegmentsResponse;
 import aquifer.metadata.v1.RemoteLogMetadataServiceOuterClass.WatchPartitionRequest;
@@ -14,8 +16,10 @@ import io.grpc.stub.StreamObserver;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
 import java.util.NavigableMap;
+import java.util.Set;
 import java.util.TreeMap;
 import org.apache.kafka.server.log.remote.storage.RemoteLogSegmentMetadata;
 
@@ -26,9 +30,11 @@ public final class ScriptedMetadata extends RemoteLogMetadataServiceImplBase imp
     private final Server server;
     private StreamObserver<WatchPartitionResponse> watch;
     private long sent;
+    private final Set<String> failingTopics = new HashSet<>();
     private long historyFrom;
     private long heldBackFrom = Long.MAX_VALUE;
     private int listings;
+    private int writes;
 
     /** A service that knows nothing yet. */
     public ScriptedMetadata() throws IOException {
@@ -74,6 +80,16 @@ public final class ScriptedMetadata extends RemoteLogMetadataServiceImplBase imp
         return List.copyOf(watchedFrom);
     }
 
+    /** Fails every listing of a topic's partitions. */
+    public synchronized void failListingsOf(String topic) {
+        failingTopics.add(topic);
+    }
+
+    /** Number of writes that arrived; none is answered. */
+    public synchronized int writes() {
+        return writes;
+    }
+
     /** Number of listings. */
     public synchronized int listings() {
         return listings;
@@ -96,8 +112,18 @@ public final class ScriptedMetadata extends RemoteLogMetadataServiceImplBase imp
     public synchronized void listRemoteLogSegments(
             ListRemoteLogSegmentsRequest request, StreamObserver<ListRemoteLogSegmentsResponse> observer) {
         listings++;
+        if (failingTopics.contains(request.getTopicIdPartition().getTopic())) {
+            observer.onError(ScriptedStorage.error(Status.Code.INTERNAL, "INTERNAL", null));
+            return;
+        }
         observer.onNext(ListRemoteLogSegmentsResponse.newBuilder().addAllSegments(present.values()).build());
         observer.onCompleted();
+    }
+
+    @Override
+    public synchronized void addRemoteLogSegmentMetadata(
+            AddRemoteLogSegmentMetadataRequest request, StreamObserver<AddRemoteLogSegmentMetadataResponse> observer) {
+        writes++;
     }
 
     @Override
