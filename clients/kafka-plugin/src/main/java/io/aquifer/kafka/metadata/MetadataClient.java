@@ -38,7 +38,6 @@ public final class MetadataClient implements AutoCloseable {
     private final Telemetry telemetry;
     private final Caller caller;
     private final ScheduledExecutorService scheduler;
-    private final ExecutorService writers;
     private final PartitionViews views;
     private final MetadataWrites writes;
     private final long readyWaitNanos;
@@ -49,7 +48,7 @@ public final class MetadataClient implements AutoCloseable {
         endpoints = Endpoints.open(settings);
         caller = new Caller(endpoints, settings);
         scheduler = Executors.newSingleThreadScheduledExecutor(named("aquifer-metadata-watch"));
-        writers = Executors.newFixedThreadPool(settings.number(Property.WRITES_AT_ONCE), named("aquifer-metadata-write"));
+        ExecutorService writers = Executors.newFixedThreadPool(settings.number(Property.WRITES_AT_ONCE), named("aquifer-metadata-write"));
         views = new PartitionViews(endpoints, scheduler, settings);
         writes = new MetadataWrites(caller, views, writers, telemetry, settings);
         readyWaitNanos = settings.duration(Property.READY_WAIT_MS).toNanos();
@@ -126,7 +125,7 @@ public final class MetadataClient implements AutoCloseable {
     @Override
     public void close() {
         scheduler.shutdownNow();
-        writers.shutdownNow();
+        writes.close();
         views.close();
         endpoints.close();
     }

@@ -14,7 +14,7 @@ import io.aquifer.kafka.telemetry.Operation;
 import io.aquifer.kafka.telemetry.Telemetry;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
-import java.util.concurrent.Executor;
+import java.util.concurrent.ExecutorService;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -25,20 +25,30 @@ import org.apache.kafka.server.log.remote.storage.RemotePartitionDeleteMetadata;
 import org.apache.kafka.server.log.remote.storage.RemoteStorageException;
 
 /** Writes metadata; a future is complete when the service has it and this broker's own view shows it. */
-final class MetadataWrites {
+final class MetadataWrites implements AutoCloseable {
+    private static final String CLOSED = "the metadata manager is closed";
+
     /** One call of the service. */
     @FunctionalInterface
     private interface Write {
         void run(Operation operation) throws RpcException;
     }
 
+    /** A write that waits for its turn, then runs; its future is completed either way. */
+    private record Turn(Runnable call, CompletableFuture<Void> written) implements Runnable {
+        @Override
+        public void run() {
+            call.run();
+        }
+    }
+
     private final Caller caller;
     private final PartitionViews views;
-    private final Executor executor;
+    private final ExecutorService executor;
     private final Telemetry telemetry;
     private final long visibleWaitMs;
 
-    MetadataWrites(Caller caller, PartitionViews views, Executor executor, Telemetry telemetry, Settings settings) {
+    MetadataWrites(Caller caller, PartitionViews views, ExecutorService executor, Telemetry telemetry, Settings settings) {
         this.caller = caller;
         this.views = views;
         this.executor = executor;
@@ -72,6 +82,16 @@ final class MetadataWrites {
                 caller.unary(operation, null, RemoteLogMetadataServiceGrpc.getPutRemotePartitionDeleteMetadataMethod(), request));
     }
 
+    /** Ends the writes under way and fails those that have not begun. */
+    @Override
+    public void close() {
+        for (Runnable waiting : executor.shutdownNow()) {
+            if (waiting instanceof Turn turn) {
+                turn.written().completeExceptionally(new RemoteStorageException(CLOSED));
+            }
+        }
+    }
+
     private CompletableFuture<Void> write(
             String name, TopicIdPartition partition, String subject, VisibilityWaits.Wanted wanted, Write call) {
         PartitionView view = views.view(partition).orElse(null);
@@ -80,9 +100,9 @@ final class MetadataWrites {
         }
         CompletableFuture<Void> written = new CompletableFuture<>();
         try {
-            executor.execute(() -> run(name, subject, call, written));
+            executor.execute(new Turn(() -> run(name, subject, call, written), written));
         } catch (RejectedExecutionException error) {
-            return CompletableFuture.failedFuture(new RemoteStorageException("the metadata manager is closed"));
+            return CompletableFuture.failedFuture(new RemoteStorageException(CLOSED));
         }
         return written
                 .thenCompose(nothing -> shown(view, partition, wanted))
