@@ -1,5 +1,7 @@
 package io.aquifer.kafka.config;
 
+import java.net.URI;
+import java.net.URISyntaxException;
 import java.util.Arrays;
 import java.util.List;
 
@@ -19,10 +21,11 @@ public record HostPort(String host, int port) {
         }
         try {
             int port = Integer.parseInt(text.substring(colon + 1));
-            if (port < 1 || port > 65_535) {
+            HostPort found = new HostPort(host.startsWith("[") && host.endsWith("]") ? host.substring(1, host.length() - 1) : host, port);
+            if (port < 1 || port > 65_535 || !isHost(found.host)) {
                 throw refused(property, text);
             }
-            return new HostPort(host.replace("[", "").replace("]", ""), port);
+            return found;
         } catch (NumberFormatException error) {
             throw refused(property, text);
         }
@@ -42,8 +45,18 @@ public record HostPort(String host, int port) {
         return all;
     }
 
+    /** Whether gRPC takes it for a host: letters, digits, dots and hyphens, or an IP address. */
+    static boolean isHost(String text) {
+        try {
+            return new URI(null, null, text, -1, null, null, null).getHost() != null;
+        } catch (URISyntaxException error) {
+            return false;
+        }
+    }
+
     private static SettingsException refused(Property property, String text) {
-        return new SettingsException(property.key() + "=" + text + ": give host:port, or several separated by commas");
+        return new SettingsException(property.key() + "=" + text + ": give host:port, or several separated by commas; a host has letters,"
+                + " digits, dots and hyphens, or is an IP address, IPv6 in brackets");
     }
 
     @Override

@@ -1,5 +1,7 @@
 package io.aquifer.kafka.config;
 
+import java.net.URI;
+import java.net.URISyntaxException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -82,7 +84,7 @@ public final class Settings {
         } catch (NumberFormatException error) {
             // Refused below.
         }
-        throw new SettingsException(property.key() + "=" + text + ": give a whole number above " + (least - 1));
+        throw new SettingsException(property.key() + "=" + text + ": give a whole number from " + least + " to " + Integer.MAX_VALUE);
     }
 
     /** The share of traces to record. */
@@ -126,6 +128,9 @@ public final class Settings {
         if (!enable.equals("true") && !enable.equals("false")) {
             throw new SettingsException(Property.TLS_ENABLE.key() + "=" + enable + ": give true or false");
         }
+        text(Property.TLS_SERVER_NAME).filter(each -> !HostPort.isHost(each)).ifPresent(each -> {
+            throw new SettingsException(Property.TLS_SERVER_NAME.key() + "=" + each + ": give a host name as it stands in the certificates");
+        });
         for (Property property : List.of(Property.TLS_CA_FILE, Property.TLS_CERTIFICATE_FILE, Property.TLS_KEY_FILE)) {
             file(property).filter(path -> !Files.isReadable(path)).ifPresent(path -> {
                 throw new SettingsException(property.key() + "=" + path + " cannot be read; name a readable PEM file");
@@ -138,8 +143,17 @@ public final class Settings {
     }
 
     private void checkTelemetry() {
-        text(Property.TELEMETRY_ENDPOINT).filter(each -> !each.matches("https?://[^/\\s]+/?")).ifPresent(each -> {
+        text(Property.TELEMETRY_ENDPOINT).filter(each -> !isEndpointUrl(each)).ifPresent(each -> {
             throw new SettingsException(Property.TELEMETRY_ENDPOINT.key() + "=" + each + ": give http://host:port");
         });
+    }
+
+    private static boolean isEndpointUrl(String text) {
+        try {
+            URI uri = new URI(text);
+            return text.matches("https?://[^/]+/?") && uri.getHost() != null && uri.getPort() != 0;
+        } catch (URISyntaxException error) {
+            return false;
+        }
     }
 }
