@@ -124,7 +124,7 @@ class RemoteStorageManager(ABC):
         """What the store's manifest says of the segment.
 
         Raises:
-            RemoteResourceNotFoundError: the segment is not in the store.
+            RemoteResourceNotFoundError: the segment, or its log, is not in the store.
         """
 
     @abstractmethod

@@ -144,8 +144,9 @@ class ScrubTask:
 
     async def _check(self, segment: RemoteLogSegmentMetadata, *, deep: bool) -> TaskAction | None:
         try:
+            # A look at the manifest, and for the log: with no log there is nothing to verify.
+            await self._storage.describe_segment(segment)
             if not deep:
-                await self._storage.describe_segment(segment)
                 return None
             async with closing(self._storage.verify_segment(segment)) as progress:
                 async for step in progress:

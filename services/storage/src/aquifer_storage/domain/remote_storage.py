@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 
+from aquifer_core.errors import RemoteResourceNotFoundError
 from aquifer_core.ports import RemoteStorageManager
 from aquifer_core.segment import (
     CopyResult,
@@ -185,9 +186,19 @@ class RemoteStorage(RemoteStorageManager):
         return await self.writer.rewrap(metadata)
 
     async def describe_segment(self, metadata: RemoteLogSegmentMetadata) -> StoredSegment:
-        """What the store's manifest says of the segment, not one in memory: another process may have rewrapped or deleted it."""
+        """What the store's manifest says of the segment, not one in memory: another process may have rewrapped or deleted it.
+
+        Raises:
+            RemoteResourceNotFoundError: the segment is not in the store, or its log is not, whatever its manifest says.
+        """
         self._manifests.forget(metadata)
-        return (await self._manifests.get(metadata)).stored_segment()
+        stored = await self._manifests.get(metadata)
+        if await self._objects.size_bytes(stored.keys.log) is None:
+            raise RemoteResourceNotFoundError(
+                f"the log of segment {metadata.segment_id} is not in the store, its manifest is",
+                metadata={"segmentId": str(metadata.segment_id.id)},
+            )
+        return stored.stored_segment()
 
     def verify_segment(self, metadata: RemoteLogSegmentMetadata) -> AsyncIterator[VerifyProgress]:
         """Reads everything back and checks every checksum."""

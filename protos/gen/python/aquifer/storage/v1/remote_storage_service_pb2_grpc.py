@@ -186,7 +186,7 @@ class RemoteStorageServiceServicer:
         """Says what the store's manifest says of a segment.
 
         Errors:
-        * `NOT_FOUND` (SEGMENT_NOT_FOUND): the segment is not in the store.
+        * `NOT_FOUND` (SEGMENT_NOT_FOUND): the segment, or its log, is not in the store.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -92,7 +92,7 @@ class RemoteStorageServiceStub:
     """Says what the store's manifest says of a segment.
 
     Errors:
-    * `NOT_FOUND` (SEGMENT_NOT_FOUND): the segment is not in the store.
+    * `NOT_FOUND` (SEGMENT_NOT_FOUND): the segment, or its log, is not in the store.
     """
     VerifySegment: _grpc.UnaryStreamMultiCallable[_remote_storage_service_pb2.VerifySegmentRequest, _remote_storage_service_pb2.VerifySegmentResponse]
     """Reads everything of a segment back and checks every checksum. Damage is a finding, not an error.
@@ -199,7 +199,7 @@ class RemoteStorageServiceAsyncStub(RemoteStorageServiceStub):
     """Says what the store's manifest says of a segment.
 
     Errors:
-    * `NOT_FOUND` (SEGMENT_NOT_FOUND): the segment is not in the store.
+    * `NOT_FOUND` (SEGMENT_NOT_FOUND): the segment, or its log, is not in the store.
     """
     VerifySegment: _aio.UnaryStreamMultiCallable[_remote_storage_service_pb2.VerifySegmentRequest, _remote_storage_service_pb2.VerifySegmentResponse]  # type: ignore[assignment]
     """Reads everything of a segment back and checks every checksum. Damage is a finding, not an error.
@@ -339,7 +339,7 @@ class RemoteStorageServiceServicer(metaclass=_abc_1.ABCMeta):
         """Says what the store's manifest says of a segment.
 
         Errors:
-        * `NOT_FOUND` (SEGMENT_NOT_FOUND): the segment is not in the store.
+        * `NOT_FOUND` (SEGMENT_NOT_FOUND): the segment, or its log, is not in the store.
         """
 
     @_abc_1.abstractmethod
