@@ -44,7 +44,7 @@ final class Preflight {
 
     private static Optional<Finding> checkSwitch(Properties properties) {
         String value = properties.getProperty(SYSTEM_ENABLE, "false").strip();
-        return value.equals("true") ? Optional.empty()
+        return value.equalsIgnoreCase("true") ? Optional.empty()
                 : Optional.of(Finding.problem(SYSTEM_ENABLE + "=" + value + ": tiering is off; set it to true"));
     }
 

@@ -57,6 +57,12 @@ class PreflightTest {
     }
 
     @Test
+    void theSwitchIsReadAsKafkaReadsIt() throws Exception {
+        properties.put("remote.log.storage.system.enable", "True");
+        assertEquals(0, run(new ArrayList<>(), "--offline"));
+    }
+
+    @Test
     void theSwitchIsMissed() throws Exception {
         properties.remove("remote.log.storage.system.enable");
         assertOneProblem("remote.log.storage.system.enable=false: tiering is off; set it to true");
