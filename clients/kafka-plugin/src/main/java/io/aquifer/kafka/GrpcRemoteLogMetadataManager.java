@@ -27,8 +27,9 @@ import org.slf4j.LoggerFactory;
  * Kafka's {@link RemoteLogMetadataManager} on Aquifer's metadata services.
  *
  * <p>Safe for any number of threads. Queries are answered from memory, which a watch of every assigned partition keeps fresh; they throw
- * {@link RemoteStorageException} or its subclass for what is not there. Futures of writes complete when this broker's own queries show
- * the write. While the services are away queries go on with what is known.
+ * {@link RemoteStorageException} or its subclass for what is not there, and Kafka's {@code ReplicaNotAvailableException}, which clients
+ * retry, while a partition is still loading. Futures of writes complete when this broker's own queries show the write. While the services
+ * are away queries go on with what is known.
  */
 public final class GrpcRemoteLogMetadataManager implements RemoteLogMetadataManager {
     private static final Logger LOG = LoggerFactory.getLogger(GrpcRemoteLogMetadataManager.class);
@@ -52,7 +53,7 @@ public final class GrpcRemoteLogMetadataManager implements RemoteLogMetadataMana
         try {
             Settings settings = Settings.parse(Role.METADATA, configs);
             Telemetry telemetry = new Telemetry(settings, "GrpcRemoteLogMetadataManager");
-            parts = new Parts(new MetadataClient(settings, telemetry), telemetry);
+            parts = new Parts(connected(settings, telemetry), telemetry);
             LOG.info("Aquifer metadata at {} (TLS: {})", settings.endpoints(), settings.tls());
         } catch (SettingsException error) {
             throw new ConfigException(error.getMessage());
@@ -160,6 +161,15 @@ public final class GrpcRemoteLogMetadataManager implements RemoteLogMetadataMana
         if (open != null) {
             open.client().close();
             open.telemetry().close();
+        }
+    }
+
+    private static MetadataClient connected(Settings settings, Telemetry telemetry) {
+        try {
+            return new MetadataClient(settings, telemetry);
+        } catch (SettingsException error) {
+            telemetry.close();
+            throw error;
         }
     }
 

@@ -23,6 +23,7 @@ import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.kafka.common.TopicIdPartition;
+import org.apache.kafka.common.errors.ReplicaNotAvailableException;
 import org.apache.kafka.server.log.remote.storage.RemoteLogSegmentMetadata;
 import org.apache.kafka.server.log.remote.storage.RemoteLogSegmentMetadataUpdate;
 import org.apache.kafka.server.log.remote.storage.RemotePartitionDeleteMetadata;
@@ -149,7 +150,8 @@ public final class MetadataClient implements AutoCloseable {
                 new RemoteResourceNotFoundException(partition + " is not assigned to this broker"));
         try {
             if (!view.awaitReady(readyWaitNanos)) {
-                throw new RemoteStorageException("the metadata of " + partition + " is still loading");
+                // What Kafka's own manager throws, and what its clients retry; a RemoteStorageException is an unknown error to them.
+                throw new ReplicaNotAvailableException("the metadata of " + partition + " is still loading");
             }
         } catch (InterruptedException error) {
             Thread.currentThread().interrupt();

@@ -116,9 +116,10 @@ final class PartitionWatch {
 
         @Override
         public void onNext(WatchPartitionResponse change) {
-            moved = true;
             target.answered();
             received(change);
+            // One that is not understood fails the stream, and asking for it again at once would not help.
+            moved = true;
         }
 
         @Override

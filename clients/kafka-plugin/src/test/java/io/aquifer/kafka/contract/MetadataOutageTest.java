@@ -18,6 +18,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.common.TopicIdPartition;
 import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.errors.ReplicaNotAvailableException;
 import org.apache.kafka.server.log.remote.storage.RemoteLogSegmentId;
 import org.apache.kafka.server.log.remote.storage.RemoteLogSegmentMetadata;
 import org.apache.kafka.server.log.remote.storage.RemoteLogSegmentMetadataUpdate;
@@ -114,8 +115,7 @@ class MetadataOutageTest {
         try (GrpcRemoteLogMetadataManager hasty = Services.metadataManager(Map.of(
                 "aquifer.metadata.endpoints", proxy.address(), "aquifer.metadata.ready.wait.ms", "50"))) {
             hasty.onPartitionLeadershipChanges(Set.of(partition), Set.of());
-            var error = assertThrows(RemoteStorageException.class, () -> hasty.listRemoteLogSegments(partition));
-            assertEquals(RemoteStorageException.class, error.getClass());
+            assertThrows(ReplicaNotAvailableException.class, () -> hasty.listRemoteLogSegments(partition));
         }
     }
 

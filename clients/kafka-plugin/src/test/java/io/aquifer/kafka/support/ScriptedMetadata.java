@@ -46,6 +46,12 @@ public final class ScriptedMetadata extends RemoteLogMetadataServiceImplBase imp
         return "127.0.0.1:" + server.getPort();
     }
 
+    /** Adds a change that brokers of this version do not understand: a segment without a state. */
+    public synchronized void putNonsense(long version, RemoteLogSegmentMetadata segment) {
+        present.put(version, Segments.toProto(segment).toBuilder().clearState().build());
+        send();
+    }
+
     /** Adds a segment with the version of its change; a watch learns of it. */
     public synchronized void put(long version, RemoteLogSegmentMetadata segment) {
         present.put(version, Segments.toProto(segment));
