@@ -1,5 +1,7 @@
 """Offsets that nobody needs any more."""
 
+from dataclasses import replace
+
 import pytest
 from aquifer_broker.cluster.ports import GroupOffset
 from aquifer_broker.cluster.view import BrokerInfo, ClusterUpdate, ClusterView, TopicInfo
@@ -10,17 +12,27 @@ from aquifer_core.errors import UnavailableError
 from aquifer_core.ids import KafkaUuid
 from fixtures.broker_logs import ManualClock
 from fixtures.cluster_metadata import InMemoryClusterMetadata
+from kio.schema.errors import ErrorCode
 
 RETENTION_MS = 1000
 TOPIC = TopicInfo(topic_id=KafkaUuid.random(), name="t", partitions=())
+JOIN = JoinRequest(
+    identity=MemberIdentity(member_id=""),
+    client_id="c",
+    client_host="h",
+    session_timeout_ms=1_000_000,
+    rebalance_timeout_ms=10_000,
+    protocol_type="consumer",
+    protocols=(("range", b""),),
+)
 
 
 class Cleaning:
     """A coordinator with its offsets and the cleaning of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: InMemoryClusterMetadata | None = None) -> None:
         self.clock = ManualClock()
-        self.store = InMemoryClusterMetadata()
+        self.store = store or InMemoryClusterMetadata()
         self.view = ClusterView()
         self.groups = GroupCoordinator(
             node_id=1,
@@ -55,9 +67,12 @@ class Cleaning:
 
 async def test_an_idle_group_goes_when_its_last_commit_is_old_enough() -> None:
     cleaning = Cleaning()
+    await cleaning.cleanup.run()
     await cleaning.commit(partition=0)
+    await cleaning.cleanup.run()
     cleaning.clock.now += RETENTION_MS
     await cleaning.commit(partition=1)
+    await cleaning.cleanup.run()
     cleaning.clock.now += RETENTION_MS
     await cleaning.cleanup.run()
     assert await cleaning.left() == [("t", 0), ("t", 1)]
@@ -69,22 +84,82 @@ async def test_an_idle_group_goes_when_its_last_commit_is_old_enough() -> None:
 async def test_a_group_with_members_keeps_its_offsets() -> None:
     cleaning = Cleaning()
     await cleaning.commit()
-    request = JoinRequest(
-        identity=MemberIdentity(member_id=""),
-        client_id="c",
-        client_host="h",
-        session_timeout_ms=10_000,
-        rebalance_timeout_ms=10_000,
-        protocol_type="consumer",
-        protocols=(("range", b""),),
-    )
-    joined = await cleaning.groups.join("g", request)
+    joined = await cleaning.groups.join("g", JOIN)
     cleaning.clock.now += 10 * RETENTION_MS
     await cleaning.cleanup.run()
     assert await cleaning.left() == [("t", 0)]
     cleaning.groups.leave("g", [MemberIdentity(member_id=joined.member_id)])
+    cleaning.groups.close()
+
+
+async def test_a_group_keeps_its_offsets_for_the_whole_retention_after_its_last_member_left() -> (
+    None
+):
+    """Consumers of a quiet topic commit nothing: the time begins when the group becomes empty (KIP-211)."""
+    cleaning = Cleaning()
+    await cleaning.commit()
+    await cleaning.cleanup.run()
+    cleaning.clock.now += RETENTION_MS // 2
+    joined = await cleaning.groups.join("g", JOIN)
+    cleaning.groups.leave("g", [MemberIdentity(member_id=joined.member_id)])
+    cleaning.clock.now += RETENTION_MS - 1
+    await cleaning.cleanup.run()
+    cleaning.clock.now += RETENTION_MS
+    await cleaning.cleanup.run()
+    assert await cleaning.left() == [("t", 0)]
+    cleaning.clock.now += 1
     await cleaning.cleanup.run()
     assert await cleaning.left() == []
+
+
+async def test_a_coordinator_that_has_just_begun_waits_for_members_of_the_groups_it_found() -> None:
+    """After a restart, or a move of its coordinator, a group that lives has not joined again yet."""
+    before = Cleaning()
+    await before.commit()
+    after = Cleaning(before.store)
+    after.clock.now += 10 * RETENTION_MS
+    await after.cleanup.run()
+    assert await after.left() == [("t", 0)]
+    after.clock.now += RETENTION_MS + 1
+    await after.cleanup.run()
+    assert await after.left() == []
+
+
+async def test_a_group_that_another_broker_coordinated_meanwhile_begins_anew() -> None:
+    cleaning = Cleaning()
+    await cleaning.commit()
+    await cleaning.cleanup.run()
+    cleaning.see(2, topics=(TOPIC,))
+    cleaning.clock.now += 10 * RETENTION_MS
+    cleaning.see(1, topics=(TOPIC,))
+    await cleaning.cleanup.run()
+    assert await cleaning.left() == [("t", 0)]
+    cleaning.see(2, topics=(TOPIC,))
+    await cleaning.cleanup.run()
+    cleaning.clock.now += 10 * RETENTION_MS
+    cleaning.see(1, topics=(TOPIC,))
+    await cleaning.cleanup.run()
+    assert await cleaning.left() == [("t", 0)]
+
+
+async def test_groups_that_have_neither_members_nor_offsets_are_forgotten() -> None:
+    cleaning = Cleaning()
+    alone = MemberIdentity(member_id="")
+    refused = await cleaning.groups.join("refused", replace(JOIN, session_timeout_ms=1))
+    assert refused.error is ErrorCode.invalid_session_timeout
+    promised = replace(JOIN, requires_known_member_id=True)
+    assert (await cleaning.groups.join("coming", promised)).error is ErrorCode.member_id_required
+    offset = GroupOffset(
+        topic="t", partition=0, offset=5, commit_timestamp_ms=cleaning.clock.now_ms()
+    )
+    assert await cleaning.groups.commit("g", alone, -1, [offset]) is ErrorCode.none
+    await cleaning.cleanup.run()
+    assert {each.group_id for each in cleaning.groups.groups()} == {"g", "coming"}
+    for _ in range(2):
+        cleaning.clock.now += RETENTION_MS + 1
+        await cleaning.cleanup.run()
+    assert await cleaning.left() == []
+    assert {each.group_id for each in cleaning.groups.groups()} == {"coming"}
     cleaning.groups.close()
 
 

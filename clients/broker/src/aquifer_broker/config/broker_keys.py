@@ -192,7 +192,7 @@ _GROUPS: Final = (
         "offsets.retention.minutes",
         _I,
         10_080,
-        "Offsets of a group are deleted when it was empty and idle for this time.",
+        "Offsets of a group are deleted when it was empty and idle for this time, as far as its coordinator has seen; a restart begins anew.",
         validator=at_least(1),
     ),
     define(

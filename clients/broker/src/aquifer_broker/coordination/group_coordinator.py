@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
 import structlog
@@ -19,6 +20,7 @@ from aquifer_broker.coordination.group_values import (
     SyncRequest,
     SyncResult,
 )
+from aquifer_broker.coordination.offset_turns import OffsetTurns
 from aquifer_broker.coordination.placement import coordinator_of
 
 __all__ = ["GroupCoordinator"]
@@ -43,6 +45,7 @@ class GroupCoordinator:
         self._settings = settings
         self._groups: dict[str, Group] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._turns = OffsetTurns()
         view.on_change(self._brokers_changed)
 
     def coordinator(self, group_id: str) -> BrokerInfo | None:
@@ -129,38 +132,56 @@ class GroupCoordinator:
         """Stores offsets if the member may.
 
         Raises:
-            UnavailableError: they could not be stored.
+            UnavailableError, TimeoutError: they could not be stored, or not yet because of others before them.
         """
         refusal = self.refusal(group_id)
         if refusal is not ErrorCode.none:
             return refusal
-        group = self._groups.get(group_id)
-        if group is None:
-            if generation_id >= 0:
-                return ErrorCode.illegal_generation
-            group = self._groups[group_id] = Group(group_id, self._settings)
-        error = group.check_commit(identity, generation_id, _now_ms())
-        if error is ErrorCode.none and offsets:
-            await self.offsets.commit_offsets(group_id, offsets)
-        return error
+        async with self.writing(group_id):
+            group = self._groups.get(group_id)
+            if group is None:
+                if generation_id >= 0:
+                    return ErrorCode.illegal_generation
+                group = self._groups[group_id] = Group(group_id, self._settings)
+            error = group.check_commit(identity, generation_id, _now_ms())
+            if error is ErrorCode.none and offsets:
+                await self.offsets.commit_offsets(group_id, offsets)
+            return error
 
     async def delete(self, group_id: str) -> ErrorCode:
         """Deletes an empty group with its offsets.
 
         Raises:
-            UnavailableError: the offsets could not be deleted.
+            UnavailableError, TimeoutError: the offsets could not be deleted.
         """
         refusal = self.refusal(group_id)
         if refusal is not ErrorCode.none:
             return refusal
+        async with self.writing(group_id):
+            known = group_id in self._groups or await self.offsets.fetch_offsets(group_id, None)
+            group = self._groups.get(group_id)
+            if group is not None and group.state is not GroupState.EMPTY:
+                return ErrorCode.non_empty_group
+            if not known:
+                return ErrorCode.group_id_not_found
+            # Before the offsets: who joins from here on is in a group of its own, and commits after the deletion.
+            self._drop(group_id, ErrorCode.group_id_not_found)
+            await self.offsets.delete_offsets(group_id, None)
+            return ErrorCode.none
+
+    def writing(self, group_id: str) -> AbstractAsyncContextManager[None]:
+        """`async with` around what decides on a group's offsets and writes them; one at a time, in order.
+
+        Raises:
+            TimeoutError: those before took too long.
+        """
+        return self._turns.of(group_id)
+
+    def forget_empty(self, group_id: str) -> None:
+        """Forgets a group that nobody is in, nor about to join; its offsets are another matter."""
         group = self._groups.get(group_id)
-        if group is not None and group.state is not GroupState.EMPTY:
-            return ErrorCode.non_empty_group
-        if group is None and not await self.offsets.fetch_offsets(group_id, None):
-            return ErrorCode.group_id_not_found
-        await self.offsets.delete_offsets(group_id, None)
-        self._drop(group_id, ErrorCode.group_id_not_found)
-        return ErrorCode.none
+        if group is not None and group.state is GroupState.EMPTY and not group.members.pending:
+            self._drop(group_id, ErrorCode.group_id_not_found)
 
     def close(self) -> None:
         """Ends all groups here; their members find another coordinator."""

@@ -19,6 +19,8 @@ class GroupMembers:
         self.pending: dict[str, int] = {}
         """Member ids given out that have not joined yet, with their deadline in ms."""
         self.leader_id: str | None = None
+        self.added = 0
+        """Members that ever came."""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -50,6 +52,7 @@ class GroupMembers:
     def add(self, member: Member) -> None:
         """Adds a member; the first one leads."""
         self._members[member.member_id] = member
+        self.added += 1
         self.pending.pop(member.member_id, None)
         if member.group_instance_id is not None:
             self._static[member.group_instance_id] = member.member_id

@@ -176,10 +176,11 @@ class OffsetDeleteHandler:
             (topic.name, each.partition_index) for topic in body.topics for each in topic.partitions
         ]
         try:
-            error, subscribed = await self._refusal(body.group_id)
-            free = [each for each in asked if each[0] not in subscribed]
-            if error is ErrorCode.none and free:
-                await self._services.groups.offsets.delete_offsets(body.group_id, free)
+            async with self._services.groups.writing(body.group_id):
+                error, subscribed = await self._refusal(body.group_id)
+                free = [each for each in asked if each[0] not in subscribed]
+                if error is ErrorCode.none and free:
+                    await self._services.groups.offsets.delete_offsets(body.group_id, free)
         except Exception as failure:
             logger.warning("offsets_not_deleted", group=body.group_id, error=str(failure))
             error = error_code_of(failure, unavailable=ErrorCode.coordinator_not_available)
