@@ -79,6 +79,17 @@ async def test_another_process_writes_the_tombstone_of_what_it_finds_unfinished(
     assert [value is None for _, value in world.failure_topic.records] == [False, True]
 
 
+async def test_a_deleted_topic_leaves_no_failure_behind(world: TaskWorld) -> None:
+    """The process that published it is gone, and the segment went with its partition."""
+    await failing_world(world, 1)
+    await world.failures.flush()
+    world.restart()
+    await world.deletions.begin(1, [TIP])
+    await world.delete_partition()
+    await world.failures.flush()
+    assert [value is None for _, value in world.failure_topic.records] == [False, True]
+
+
 async def test_deletions_that_succeed_are_not_published(world: TaskWorld) -> None:
     await failing_world(world, 0)
     await world.expire()

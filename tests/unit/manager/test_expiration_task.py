@@ -1,5 +1,7 @@
 """The expiration task (SR-10, SR-11, SR-17, K-3.3, K-3.4)."""
 
+from contextlib import suppress
+
 import pytest
 from aquifer_core.errors import (
     ErrorReason,
@@ -183,6 +185,55 @@ async def test_a_segment_that_cannot_be_deleted_does_not_hold_up_the_others(
     outcome = await world.expire()
     assert [a.reason for a in outcome.actions] == ["DELETE_UNFINISHED"]
     assert await world.nothing_dangles()
+
+
+@pytest.mark.parametrize("partition_deleted", [False, True])
+async def test_segments_that_cannot_be_deleted_starve_no_others_however_many_they_are(
+    world: TaskWorld, partition_deleted: bool
+) -> None:
+    """SR-35: more of them than a run deletes."""
+    world.deletions_per_run = 4
+    world.restart()
+    await copied(world, 12, TopicConfig(retention_ms=0))
+    await world.clock.sleep(1)
+    run = world.expire
+    if partition_deleted:
+        await world.deletions.begin(1, [TIP])
+        run = world.delete_partition
+    stuck = Fault(times=10**6, when=lambda metadata: metadata.start_offset < 600)
+    world.faults.inject("delete_log_segment_data", stuck)
+
+    for _ in range(12):
+        await world.clock.sleep(1)
+        with suppress(RemoteStorageUnavailableError):
+            await run()
+    assert [start for start, _, _ in await world.listed()] == [0, 100, 200, 300, 400, 500]
+    attempts = [each.attempts for each in world.failures.failing()]
+    assert len(attempts) == 6
+    assert min(attempts) >= 3, "all are tried in turn"
+
+    stuck.times = 0
+    for _ in range(2):
+        await run()
+    assert await world.nothing_dangles()
+
+
+async def test_a_backlog_does_not_wait_for_the_back_off_of_one_segment_that_cannot_be_deleted(
+    world: TaskWorld,
+) -> None:
+    world.deletions_per_run = 4
+    world.restart()
+    await copied(world, 12, TopicConfig(retention_ms=0))
+    await world.clock.sleep(1)
+    world.faults.inject(
+        "delete_log_segment_data",
+        Fault(times=10**6, when=lambda metadata: metadata.start_offset == 0),
+    )
+    outcomes = [await world.expire() for _ in range(3)]
+    assert [outcome.more_work for outcome in outcomes] == [True, True, True]
+    with pytest.raises(RemoteStorageUnavailableError):
+        await world.expire()
+    assert [start for start, _, _ in await world.listed()] == [0]
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from typing import Protocol
 
 import structlog
 from aquifer_core.errors import AquiferError
-from aquifer_core.ports import Clock, RemoteStorageManager, RetentionReason
+from aquifer_core.ports import Clock, RemoteStorageManager
 from aquifer_core.segment import RemoteLogSegmentMetadata
+from aquifer_core.state import RemoteLogSegmentState
 
 __all__ = ["DeletionFailures", "FailedDeletion", "FailureTopic"]
 
@@ -89,12 +90,17 @@ class DeletionFailures:
         )
         self._failed[key] = self._unpublished[key] = entry
 
-    def deleted(self, segment: RemoteLogSegmentMetadata, why: str) -> None:
-        """A deletion succeeded; one that an earlier run left unfinished may be published."""
+    def deleted(self, segment: RemoteLogSegmentMetadata) -> None:
+        """The deletion of a segment, as it was before, succeeded; one that was begun earlier may be published."""
         key = str(segment.segment_id.id)
         known = self._failed.pop(key, None)
-        if known is not None or why == RetentionReason.DELETE_UNFINISHED.value:
+        if known is not None or segment.state is RemoteLogSegmentState.DELETE_SEGMENT_STARTED:
             self._unpublished[key] = None
+
+    def last_failure_ms(self, segment: RemoteLogSegmentMetadata) -> int:
+        """When the deletion of a segment failed last, by the wall clock; 0: it did not."""
+        known = self._failed.get(str(segment.segment_id.id))
+        return 0 if known is None else known.last_failure_ms
 
     def failing(self) -> list[FailedDeletion]:
         """Segments whose last deletion failed."""

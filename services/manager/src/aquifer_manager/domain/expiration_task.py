@@ -125,11 +125,15 @@ class ExpirationTask:
         if plan is None or not plan.candidates:
             return TaskOutcome()
         await self._raise_log_start(assignment, log, plan)
-        chosen = plan.candidates[: self._segments_per_run]
+        # Those that just failed go last: however many they are, they keep no other from being deleted.
+        ordered = sorted(
+            plan.candidates, key=lambda each: self._deletion.last_failure_ms(each.metadata)
+        )
+        chosen = ordered[: self._segments_per_run]
         actions, failures = await self._delete_all(assignment, chosen)
-        if failures:
+        more = len(ordered) > len(chosen)
+        if failures and not (more and actions):
             raise failures[0]
-        more = len(plan.candidates) > len(chosen)
         return TaskOutcome(actions=tuple(actions), more_work=more)
 
     def retention(self, config: TopicConfig) -> EffectiveRetention:
@@ -197,7 +201,7 @@ class ExpirationTask:
         await self._logs.raise_log_start(assignment, new_start)
 
     async def _delete_all(
-        self, assignment: Assignment, candidates: tuple[RetentionCandidate, ...]
+        self, assignment: Assignment, candidates: list[RetentionCandidate]
     ) -> tuple[list[TaskAction], list[AquiferError]]:
         actions: list[TaskAction] = []
         failures: list[AquiferError] = []

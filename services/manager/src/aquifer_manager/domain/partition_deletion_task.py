@@ -75,7 +75,7 @@ class PartitionDeletionTask:
             if not await self._start(tip):
                 return TaskOutcome(finished=True)
             segments, complete = await self._list(tip)
-            actions, waiting = await self._delete_all(segments)
+            actions, waiting = await self._delete_all(segments, complete=complete)
             if waiting:
                 logger.info("partition_deletion_waits_for_copies", topic=tip.topic, copies=waiting)
             if waiting or not complete:
@@ -105,21 +105,27 @@ class PartitionDeletionTask:
         )
 
     async def _list(self, tip: TopicIdPartition) -> tuple[list[RemoteLogSegmentMetadata], bool]:
-        """Segments to delete, and whether these are all."""
+        """Segments to delete, and whether these are all. Those that just failed come last, however many they are."""
         segments: list[RemoteLogSegmentMetadata] = []
+        failed: list[RemoteLogSegmentMetadata] = []
+        most = self._segments_per_run
         try:
             async with closing(self._metadata.list_remote_log_segments(tip)) as listing:
                 async for segment in listing:
-                    if len(segments) == self._segments_per_run:
+                    if self._deletion.last_failure_ms(segment):
+                        failed.append(segment)
+                    elif len(segments) == most:
                         return segments, False
-                    segments.append(segment)
+                    else:
+                        segments.append(segment)
         except RemoteResourceNotFoundError as error:
             if error.reason is not ErrorReason.PARTITION_NOT_FOUND:
                 raise
-        return segments, True
+        segments += sorted(failed, key=self._deletion.last_failure_ms)
+        return segments[:most], len(segments) <= most
 
     async def _delete_all(
-        self, segments: list[RemoteLogSegmentMetadata]
+        self, segments: list[RemoteLogSegmentMetadata], *, complete: bool
     ) -> tuple[tuple[TaskAction, ...], int]:
         """What was deleted, and how many copies have to be waited for."""
         actions: list[TaskAction] = []
@@ -137,7 +143,7 @@ class PartitionDeletionTask:
                 actions.append(TaskAction(segment=segment, action=action, reason=_REASON))
             else:
                 waiting += 1
-        if failures:
+        if failures and (complete or not actions):
             raise failures[0]
         return tuple(actions), waiting
 

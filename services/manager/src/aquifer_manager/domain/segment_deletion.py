@@ -55,6 +55,10 @@ class SegmentDeletion:
         await self.delete_objects(segment)
         await self.finish(segment, reason=reason, broker_id=broker_id, leader_epoch=leader_epoch)
 
+    def last_failure_ms(self, segment: RemoteLogSegmentMetadata) -> int:
+        """When the deletion of a segment failed last here, by the wall clock; 0: it did not. Those go last, for the others' sake."""
+        return self._failures.last_failure_ms(segment)
+
     async def mark(
         self,
         segment: RemoteLogSegmentMetadata,
@@ -100,7 +104,7 @@ class SegmentDeletion:
             end_offset=segment.end_offset,
             reason=reason,
         )
-        self._failures.deleted(segment, reason)
+        self._failures.deleted(segment)
 
     async def _move(
         self,
