@@ -98,6 +98,32 @@ async def test_the_age_of_the_lag_rises_whatever_times_the_records_have(timestam
     assert lag_of(partition_, clock.now_ms()).age_ms == 0
 
 
+@pytest.mark.parametrize("told", [-1, 129_999], ids=["nothing remote", "what the broker knows"])
+async def test_lag_is_all_of_it_after_a_long_outage_and_before_metadata_was_asked(
+    told: int,
+) -> None:
+    """More segments than one answer lists, and a manager that started during the outage."""
+    clock = HastyClock()
+    registry = Registry(lease_ms=10**9, clock=clock)
+    registry.register(1, "one", "leader")
+    registry.lead(1, [PartitionRole(topic_id_partition=TIP, leader_epoch=0, config=TopicConfig())])
+    broker = SimulatedBroker()
+    log = broker.add(SimulatedLog(TIP))
+    log.roll(2500, size_bytes=10)
+    log.highest_remote_offset = told
+    observer = LogObserver(registry, SimulatedBrokers(leader=broker), clock=clock)
+    partition_ = registry.require(TIP)
+
+    await observer.observe()
+    lag = lag_of(partition_, clock.now_ms())
+    waiting = 2500 - (told + 1) // 100
+    assert (lag.segments, lag.size_bytes) == (waiting, 10 * waiting)
+
+    partition_.work.copied_offset = log.highest_remote_offset = log.log_end_offset - 1
+    await observer.observe()
+    assert lag_of(partition_, clock.now_ms()) == CopyLag()
+
+
 async def test_a_broker_that_does_not_answer_keeps_its_last_state_and_hides_no_other() -> None:
     clock = HastyClock()
     registry = Registry(lease_ms=10**6, clock=clock)

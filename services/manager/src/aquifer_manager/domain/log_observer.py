@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import defaultdict
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -10,7 +11,7 @@ from aquifer_core.ids import TopicIdPartition
 from aquifer_core.ports import Clock
 
 from aquifer_manager.domain.assignment import Assignment
-from aquifer_manager.domain.ports import BrokerConnections, LogQuery
+from aquifer_manager.domain.ports import BrokerConnections, LogDescription, LogQuery
 from aquifer_manager.domain.registry import Registry
 
 __all__ = ["LogObserver"]
@@ -70,18 +71,27 @@ class LogObserver:
         return found
 
     async def _observe_some(self, address: str, assignments: list[Assignment]) -> None:
+        """Looks until all segments that are not remote were listed: after a long outage they are more than a page."""
+        found: dict[TopicIdPartition, LogDescription] = {}
         queries = [
-            LogQuery(
-                topic_id_partition=assignment.topic_id_partition,
-                segments_from_offset=_next_offset(assignment.work.copied_offset),
-                max_segments=_MAX_SEGMENTS,
-            )
-            for assignment in assignments
+            _page(each.topic_id_partition, _next_offset(each.work.copied_offset))
+            for each in assignments
         ]
-        logs = await self._brokers.logs_at(address).describe_logs(queries)
-        for assignment, log in zip(assignments, logs, strict=True):
-            if log is not None and log.leader_epoch == assignment.leader_epoch:
-                assignment.work.note_observed(log, self._clock.now_ms())
+        while queries:
+            logs = await self._brokers.logs_at(address).describe_logs(queries)
+            queries = []
+            for log in logs:
+                if log is None:
+                    continue
+                tip = log.topic_id_partition
+                found[tip] = _joined(found.get(tip), log)
+                if len(log.segments) >= _MAX_SEGMENTS:
+                    ends_at = max(log.segments[-1].end_offset, log.highest_remote_offset)
+                    queries.append(_page(tip, ends_at + 1))
+        for assignment in assignments:
+            seen = found.get(assignment.topic_id_partition)
+            if seen is not None and seen.leader_epoch == assignment.leader_epoch:
+                assignment.work.note_observed(seen, self._clock.now_ms())
 
 
 def _batches(assignments: list[Assignment]) -> list[list[Assignment]]:
@@ -89,6 +99,17 @@ def _batches(assignments: list[Assignment]) -> list[list[Assignment]]:
         assignments[start : start + _LOGS_PER_CALL]
         for start in range(0, len(assignments), _LOGS_PER_CALL)
     ]
+
+
+def _page(tip: TopicIdPartition, from_offset: int) -> LogQuery:
+    return LogQuery(
+        topic_id_partition=tip, segments_from_offset=from_offset, max_segments=_MAX_SEGMENTS
+    )
+
+
+def _joined(before: LogDescription | None, log: LogDescription) -> LogDescription:
+    """A log with the segments of all its pages."""
+    return log if before is None else replace(log, segments=(*before.segments, *log.segments))
 
 
 def _next_offset(copied_offset: int | None) -> int:
