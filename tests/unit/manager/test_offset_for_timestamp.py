@@ -3,10 +3,16 @@
 from typing import Any
 
 import pytest
+from aquifer_core.errors import RemoteResourceNotFoundError
 from aquifer_core.fakes.remote_log_metadata import InMemoryRemoteLogMetadataManager
 from aquifer_core.fakes.remote_storage import InMemoryRemoteStorageManager
 from aquifer_core.formats.record_batch import CompressionCodec
-from aquifer_core.segment import IndexType, RemoteLogSegmentMetadata
+from aquifer_core.segment import (
+    IndexType,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+)
+from aquifer_core.state import RemoteLogSegmentState
 from aquifer_manager.adapters.decompression import decompress
 from aquifer_manager.domain.fetch import FETCH_BACKOFF
 from aquifer_manager.domain.offset_for_timestamp import (
@@ -20,6 +26,10 @@ from fixtures.manager_world import START_MS, HastyClock, partition
 
 TIP = partition()
 TS = START_MS
+_DELETION = (
+    RemoteLogSegmentState.DELETE_SEGMENT_STARTED,
+    RemoteLogSegmentState.DELETE_SEGMENT_FINISHED,
+)
 
 
 class Searches:
@@ -43,6 +53,14 @@ class Searches:
 
     async def put(self, *batches: bytes, **kwargs: Any) -> None:
         await put(Segment(tip=TIP, batches=batches, **kwargs), self.storage, self.metadata)
+
+    async def delete(self, segment: RemoteLogSegmentMetadata) -> None:
+        for state in _DELETION:
+            update = RemoteLogSegmentMetadataUpdate(
+                segment_id=segment.segment_id, event_timestamp_ms=TS, state=state, broker_id=1
+            )
+            await self.metadata.update_remote_log_segment_metadata(update)
+        await self.storage.delete_log_segment_data(segment)
 
     async def find(self, timestamp_ms: int, **kwargs: Any) -> FoundOffset | None:
         given: dict[str, Any] = {
@@ -117,3 +135,33 @@ async def test_segments_that_are_local_are_left_to_the_broker(searches: Searches
 async def test_segments_out_of_the_lineage_do_not_count(searches: Searches) -> None:
     await searches.put(batch(0, timestamp_ms=TS, epoch=3), epochs={3: 0})
     assert await searches.find(TS, lineage={0: 0, 4: 1}) is None
+
+
+async def test_a_segment_deleted_between_the_look_up_and_the_read_is_passed_over(
+    searches: Searches,
+) -> None:
+    """Retention may run at any moment: the next segment answers, or the caller's local log."""
+    await searches.put(batch(0, timestamp_ms=TS))
+    await searches.put(batch(1, timestamp_ms=TS + 5))
+    look_up = searches.metadata.find_segment_for_timestamp
+
+    async def found(*args: Any) -> RemoteLogSegmentMetadata | None:
+        segment = await look_up(*args)
+        if segment is not None and segment.start_offset == 0:
+            await searches.delete(segment)
+        return segment
+
+    searches.metadata.find_segment_for_timestamp = found  # type: ignore[method-assign]
+    assert await searches.find(TS) == FoundOffset(offset=1, timestamp_ms=TS + 5, leader_epoch=0)
+    assert await searches.find(TS + 6) is None
+
+
+async def test_a_segment_that_the_store_lost_is_not_taken_for_one_without_such_records(
+    searches: Searches,
+) -> None:
+    await searches.put(batch(0, timestamp_ms=TS))
+    segment = await searches.metadata.find_segment_for_timestamp(TIP, {0: 0}, TS)
+    assert segment is not None
+    await searches.storage.delete_log_segment_data(segment)
+    with pytest.raises(RemoteResourceNotFoundError):
+        await searches.find(TS)

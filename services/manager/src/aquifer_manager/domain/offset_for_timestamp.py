@@ -4,10 +4,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final
 
+from aquifer_core.errors import RemoteResourceNotFoundError
 from aquifer_core.formats.record_batch import RecordBatch, TimestampType, iter_batches
 from aquifer_core.formats.records import decode_records
 from aquifer_core.formats.time_index import TimeIndex
-from aquifer_core.ids import TopicIdPartition
+from aquifer_core.ids import RemoteLogSegmentId, TopicIdPartition
 from aquifer_core.ports import Clock, RemoteLogMetadataManager, RemoteStorageManager
 from aquifer_core.segment import IndexType, RemoteLogSegmentMetadata
 
@@ -78,6 +79,7 @@ class OffsetForTimestamp:
         Raises:
             QuotaExceededError: too many remote reads are waiting (READER_QUEUE_FULL).
             RemoteStorageUnavailableError: metadata or storage did not answer in time.
+            RemoteResourceNotFoundError: metadata has a segment that the store does not have.
             CorruptDataError: stored bytes are damaged.
         """
         deadline_s = self._clock.monotonic_s() + timeout_s
@@ -91,13 +93,21 @@ class OffsetForTimestamp:
 
     async def _find(self, query: TimestampQuery) -> FoundOffset | None:
         min_offset = query.log_start_offset
+        gone: RemoteLogSegmentId | None = None
         while True:
             segment = await self._metadata.find_segment_for_timestamp(
                 query.topic_id_partition, query.lineage, query.timestamp_ms, min_offset
             )
             if segment is None or segment.start_offset >= query.local_log_start_offset:
                 return None
-            found = await self._search(segment, query)
+            try:
+                found = await self._search(segment, query)
+            except RemoteResourceNotFoundError:
+                if segment.segment_id == gone:
+                    raise
+                # Deleted between the look-up and the read: metadata knows by now.
+                gone = segment.segment_id
+                continue
             if found is not None:
                 return found
             # The segment's records with such timestamps lie below the log start.
