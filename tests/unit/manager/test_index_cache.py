@@ -115,6 +115,20 @@ async def test_a_file_that_cannot_be_read_is_fetched_again(
             assert await cache.index(metadata, IndexType.OFFSET) == first
 
 
+async def test_what_could_not_be_kept_takes_up_no_room(
+    storage: InMemoryRemoteStorageManager, tmp_path: Path
+) -> None:
+    """A full disk would stay full of half-written files that no bound counts."""
+    metadata = await stored(storage)
+    async with caching(storage, tmp_path) as cache:
+        await cache.index(metadata, IndexType.OFFSET)
+        [file] = files(tmp_path)
+        file.unlink()
+        file.mkdir()  # no file can be put in its place
+        await cache.index(metadata, IndexType.OFFSET)
+        assert files(tmp_path) == [file]
+
+
 async def test_a_file_that_cannot_be_evicted_does_not_keep_others_from_being_read(
     storage: InMemoryRemoteStorageManager, tmp_path: Path
 ) -> None:

@@ -184,8 +184,13 @@ class DiskIndexCache:
     def _write(self, name: str, data: bytes) -> None:
         path = self._directory / name
         partial = path.with_name(f"{name}.tmp")
-        partial.write_bytes(data + crc32c(data).to_bytes(_CRC_BYTES, "big"))
-        partial.replace(path)
+        try:
+            partial.write_bytes(data + crc32c(data).to_bytes(_CRC_BYTES, "big"))
+            partial.replace(path)
+        except OSError:
+            # What a full disk took of it would fill it for good.
+            self._unlink([partial.name])
+            raise
 
     def _unlink(self, names: list[str]) -> None:
         """Deletes files; one that cannot be deleted takes up room until the next start, and no more."""
