@@ -1,7 +1,5 @@
 """The plugin's own tests in Java, its managers against running services."""
 
-import asyncio
-import os
 import re
 import zipfile
 from collections.abc import AsyncIterator, Mapping
@@ -11,6 +9,7 @@ from typing import Final
 import pytest
 from aquifer_rpc.server import GrpcServer
 from aquifer_rpc.settings import GrpcServerSettings
+from aquifer_standalone.programs import run_program
 from aquifer_storage.app import running_server
 from aquifer_storage.settings import Backend, FilesystemSettings, StorageSettings
 
@@ -38,11 +37,13 @@ async def test_the_tests_of_the_plugin_pass_against_running_services(
     storage_server: GrpcServer, metadata_server: GrpcServer, tmp_path: Path
 ) -> None:
     """K-7.3 and K-1.1 in Java, compiled in a folder of their own; the jar is built first, so that Maven has all it needs."""
-    _, output = await _run(
-        *("mvn", "--batch-mode", "--file", str(_POM), f"-Dbuild.folder={tmp_path}", "test"),
-        AQUIFER_TEST_STORAGE_ENDPOINTS=f"127.0.0.1:{storage_server.port}",
-        AQUIFER_TEST_METADATA_ENDPOINTS=f"127.0.0.1:{metadata_server.port}",
+    services = (
+        f"AQUIFER_TEST_STORAGE_ENDPOINTS=127.0.0.1:{storage_server.port}",
+        f"AQUIFER_TEST_METADATA_ENDPOINTS=127.0.0.1:{metadata_server.port}",
     )
+    maven = ("mvn", "--batch-mode", "--file", str(_POM), f"-Dbuild.folder={tmp_path}", "test")
+    ended = await run_program(["env", *services, *maven], timeout_s=_LONGEST_S)
+    output = ended.output.decode(errors="replace")
     totals = [[int(each) for each in found] for found in _TOTALS.findall(output)]
     assert totals, output[-10_000:]
     run, failures, errors, skipped = totals[-1]
@@ -82,25 +83,8 @@ async def test_the_preflight_passes_when_all_is_well_and_says_what_is_not(
     assert "problem: rlmm.config.aquifer.metadata.endpoints is missing" in output
 
 
-async def _check(jar: Path, folder: Path, properties: Mapping[str, str]) -> tuple[int | None, str]:
+async def _check(jar: Path, folder: Path, properties: Mapping[str, str]) -> tuple[int, str]:
     file = folder / "server.properties"
     file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-    return await _run("java", "-jar", str(jar), "check", str(file))
-
-
-async def _run(*argv: str, **environment: str) -> tuple[int | None, str]:
-    process = await asyncio.create_subprocess_exec(
-        *argv,
-        env={**os.environ, **environment},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    try:
-        async with asyncio.timeout(_LONGEST_S):
-            output, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    return process.returncode, output.decode(errors="replace")
+    ended = await run_program(["java", "-jar", str(jar), "check", str(file)], timeout_s=_LONGEST_S)
+    return ended.exit_code, ended.output.decode(errors="replace")
