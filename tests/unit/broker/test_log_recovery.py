@@ -1,3 +1,4 @@
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -266,3 +267,27 @@ async def test_the_high_watermark_of_the_checkpoint_holds_until_replication_move
     again = await workshop.open(clean=True, replicated=True, high_watermark=6)
 
     assert again.high_watermark == 6
+
+
+@pytest.mark.parametrize("clean", [True, False])
+async def test_a_loaded_log_holds_no_files_open_but_its_last(
+    workshop: LogWorkshop, clean: bool
+) -> None:
+    """A broker with more segments than a process may have files open must start."""
+    log = await workshop.open(_CONFIG)
+    await _fill(log)
+    assert log.segment_count > 2
+    await log.close()
+
+    again = await workshop.open(_CONFIG, clean=clean)
+
+    active = again.directory / f"{again.active_base_offset:020d}.log"
+    assert _open_below(again.directory) == [str(active)]
+
+
+def _open_below(directory: Path) -> list[str]:
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.append(str(descriptor.readlink()))
+    return [each for each in found if each.startswith(str(directory))]

@@ -105,6 +105,9 @@ def load_log(
     remove_snapshots_above(directory, end_offset)
     remove_stray_snapshots(directory, {segment.base_offset for segment in segments})
     producers = rebuild_producer_state(directory, segments, end_offset)
+    for segment in segments[:-1]:
+        # Of thousands of segments few are read; those open their files again.
+        segment.release()
     high_watermark = max(start, first_base, min(checkpoints.high_watermark, end_offset))
     producers.on_high_watermark(high_watermark)
     return LogState(
@@ -182,6 +185,7 @@ def _recover(
         remove_snapshots_above(directory, segment.base_offset)
         cut = recover_segment(segment, producers, epochs)
         segment.finish()
+        segment.release()
         if cut:
             _drop(segments, index + 1)
             break

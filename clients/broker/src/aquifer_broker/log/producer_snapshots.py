@@ -1,6 +1,7 @@
 """Producer snapshot files of a log: finding, writing, removing, and rebuilding state from them (K-6.5)."""
 
 from collections.abc import Collection, Iterable
+from itertools import pairwise
 from pathlib import Path
 
 import structlog
@@ -70,15 +71,20 @@ def rebuild_producer_state(
     Snapshots missing at segment borders on the way are written, because a copy of a segment needs the one of the next.
     """
     producers = _newest_state(directory, end_offset)
-    for segment in segments:
+    for segment, following in pairwise((*segments, None)):
+        assert segment is not None
         if segment.base_offset >= end_offset:
             break
+        if following is not None and following.base_offset <= producers.map_end_offset:
+            continue
         producers.map_end_offset = max(producers.map_end_offset, segment.base_offset)
         if segment.base_offset == producers.map_end_offset and not (
             snapshot_path(directory, segment.base_offset).exists()
         ):
             write_snapshot(directory, producers)
         _replay(segment, producers, end_offset)
+        if following is not None:
+            segment.log_file.close()
     producers.map_end_offset = end_offset
     return producers
 
