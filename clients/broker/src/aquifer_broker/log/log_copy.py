@@ -21,6 +21,7 @@ from aquifer_broker.log.log_state import LogState
 from aquifer_broker.log.move_notes import MOVED_FROM_NAME, leave_note
 from aquifer_broker.log.producer_snapshots import snapshot_path
 from aquifer_broker.log.remote_check import is_check_due, require_check
+from aquifer_broker.log.storage_guard import LogGuard
 
 __all__ = ["LogCopy"]
 
@@ -33,8 +34,12 @@ class LogCopy:
     Raises an OSError for the target's disk, a `LogStorageError` for the source's.
     """
 
-    def __init__(self, state: LogState, target: Path, source_id: KafkaUuid) -> None:
+    def __init__(
+        self, state: LogState, guard: LogGuard, target: Path, source_id: KafkaUuid
+    ) -> None:
+        """Prepares; the guard is the log's, for what fails where it lies now."""
         self._state = state
+        self._guard = guard
         self._source_id = source_id
         self.target = target
         self._copied: dict[int, int] = {}
@@ -50,13 +55,15 @@ class LogCopy:
     async def copy_new(self) -> int:
         """Copies the `.log` bytes that have come since the last time; returns how many."""
         total = 0
-        for segment in self._state.segments:
+        for segment in self._state.segments_in_step():
             done = self._copied.get(segment.base_offset, 0)
             if segment.size_bytes < done:
                 # Truncated meanwhile: what was copied behind the new end is not part of the log.
                 done = 0
             size_bytes = segment.size_bytes
-            with segment.log_file.pinned() as descriptor:
+            with ExitStack() as pins:
+                with self._guard:
+                    descriptor = pins.enter_context(segment.log_file.pinned())
                 await on_disk(_copy_range, descriptor, self._path(segment), done, size_bytes)
             self._copied[segment.base_offset] = size_bytes
             total += size_bytes - done
@@ -66,14 +73,15 @@ class LogCopy:
         """Copies the rest, the indexes, snapshots and checkpoints; everything is durable afterwards."""
         await self.copy_new()
         segments = list(self._state.segments)
-        # As at a clean shutdown: the time index tells the largest timestamp.
-        segments[-1].finish()
-        segments[-1].start_growing()
         epochs = format_leader_epochs(self._state.leader_epochs.entries)
         with ExitStack() as pins:
-            for segment in segments:
-                segment.save_indexes()
-                pins.enter_context(segment.log_file.pinned())
+            with self._guard:
+                # As at a clean shutdown: the time index tells the largest timestamp.
+                segments[-1].finish()
+                segments[-1].start_growing()
+                for segment in segments:
+                    segment.save_indexes()
+                    pins.enter_context(segment.log_file.pinned())
             await on_disk(self._copy_rest, segments, epochs)
 
     def _path(self, segment: LogSegment) -> Path:

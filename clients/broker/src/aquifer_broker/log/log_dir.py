@@ -149,8 +149,7 @@ class LogDir:
 
     def put_aside(self, path: Path, suffix: str) -> Path:
         """Renames a partition's directory so that it no longer counts, as Kafka does. Blocks."""
-        unique = f".{os.urandom(16).hex()}{suffix}"
-        new = path.with_name(path.name[: _MAX_NAME_BYTES - len(unique)] + unique)
+        new = path.with_name(_unique_name(path.name, suffix))
         path.rename(new)
         fsync_directory(self.path)
         return new
@@ -161,7 +160,7 @@ class LogDir:
         Raises:
             OSError: The disk failed.
         """
-        path = self.path / f"{name}.{os.urandom(16).hex()}{FUTURE_SUFFIX}"
+        path = self.path / _unique_name(name, FUTURE_SUFFIX)
         path.mkdir()
         return path
 
@@ -227,6 +226,12 @@ class LogDir:
             return KnownDirs()
         except CorruptIndexError as error:
             raise OSError(errno.EIO, f"{path} cannot be read: {error}") from error
+
+
+def _unique_name(name: str, suffix: str) -> str:
+    """A name for a partition's directory that does not count; a long one is cut, as Kafka does."""
+    unique = f".{os.urandom(16).hex()}{suffix}"
+    return name[: _MAX_NAME_BYTES - len(unique)] + unique
 
 
 def read_topic_id(directory: Path) -> KafkaUuid | None:

@@ -202,13 +202,14 @@ class LogManager:
             InvalidConfigurationError: the dir is none of `log.dirs`.
             LogStorageError: the log's dir or the new one is offline.
         """
-        log = self.get(topic, partition)
-        target = self._dirs.find(log_dir)
-        if log is None:
-            raise RemoteResourceNotFoundError(
-                f"{topic}-{partition} is not on this broker", reason=ErrorReason.PARTITION_NOT_FOUND
-            )
         async with self._opening[topic, partition]:
+            log = self.get(topic, partition)
+            target = self._dirs.find(log_dir)
+            if log is None:
+                raise RemoteResourceNotFoundError(
+                    f"{topic}-{partition} is not on this broker",
+                    reason=ErrorReason.PARTITION_NOT_FOUND,
+                )
             await self._moves.start(log, target)
 
     def future_logs(self) -> Sequence[FutureLog]:

@@ -1,6 +1,7 @@
 """What is known of one log; its parts share it."""
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,6 +62,25 @@ class LogState:
         if unstable is None:
             return self.high_watermark
         return min(self.high_watermark, max(unstable, self.log_start_offset))
+
+    def segments_in_step(self, offset: int = 0) -> Iterator[LogSegment]:
+        """Segments from the one that may hold an offset on, each the next one at the time: for those who wait in between.
+
+        What retention deletes meanwhile is left out, and after a move the files are those in the new directory.
+        """
+        segment: LogSegment | None = self.segments.floor(offset) or self.segments.first
+        while segment is not None:
+            yield segment
+            segment = self.segments.following(segment)
+
+    def go_on_in(self, copy: "LogState") -> None:
+        """The log's files are those of a copy from now on; what is known of the log beyond them stays."""
+        self.directory, self.segments = copy.directory, copy.segments
+        self.segments.active.update_config(self.config)
+        self.recovery_point = copy.recovery_point
+        self.epochs_saved = (
+            copy.epochs_saved and copy.leader_epochs.entries == self.leader_epochs.entries
+        )
 
     def upper_bound(self, isolation: FetchIsolation) -> int:
         """Offset, exclusive, that a read may not pass."""

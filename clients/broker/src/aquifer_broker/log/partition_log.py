@@ -28,7 +28,6 @@ from aquifer_broker.log.producer_snapshots import write_snapshot
 from aquifer_broker.log.readable_log import ReadableLog
 from aquifer_broker.log.remote_check import remove_check
 from aquifer_broker.log.retention_pass import run_retention_pass
-from aquifer_broker.log.storage_guard import LogGuard
 
 __all__ = ["PartitionLog"]
 
@@ -193,9 +192,10 @@ class PartitionLog(ReadableLog):
 
     async def confirm_records(self) -> None:
         """The log was compared with remote storage, or restored from it; it may be used. Idempotent."""
-        with self._guard:
-            await on_disk(remove_check, self._state.directory)
-        self._state.may_lack_records = False
+        async with self._restructuring:
+            with self._guard:
+                await on_disk(remove_check, self._state.directory)
+            self._state.may_lack_records = False
 
     async def complete_leader_epochs(self, older: Iterable[LeaderEpochEntry]) -> None:
         """Adds the epochs of the remote part, of the same lineage, durably. Idempotent."""
@@ -220,10 +220,11 @@ class PartitionLog(ReadableLog):
 
     async def roll_active(self) -> int:
         """Closes the active segment unless it is empty; returns the active segment's base offset."""
-        with self._guard:
-            if self._state.segments.active.size_bytes:
-                roll_log(self._state, self._resources, self._state.log_end_offset)
-        return self.active_base_offset
+        async with self._restructuring:
+            with self._guard:
+                if self._state.segments.active.size_bytes:
+                    roll_log(self._state, self._resources, self._state.log_end_offset)
+            return self.active_base_offset
 
     async def apply_local_retention(self) -> int:
         """One retention pass (K-3.5); number of segments deleted."""
@@ -276,7 +277,7 @@ class PartitionLog(ReadableLog):
 
     def start_copy(self, target: Path) -> LogCopy:
         """Begins to copy the log's files to an empty directory of another log dir."""
-        return LogCopy(self._state, target, self._resources.log_dir_id)
+        return LogCopy(self._state, self._guard, target, self._resources.log_dir_id)
 
     async def switch_to(
         self, final: Path, home: LogDir, copy: LogCopy, resources: LogResources
@@ -295,17 +296,17 @@ class PartitionLog(ReadableLog):
         """
         async with self._restructuring:
             self._guard.check()
-            old = self._state
-            async with old.flushing:
+            async with self._state.flushing:
                 await copy.finish()
-                state = await install_copy(
+                installed = await install_copy(
                     self, copy, guard=self._guard, final=final, home=home, resources=resources
                 )
-            state.highest_offset_in_remote_storage = old.highest_offset_in_remote_storage
-            state.epochs_completed = old.epochs_completed
-            self._state, self._resources = state, resources
-            self._guard = LogGuard(resources.guard, str(state.topic_id_partition))
-            for segment in old.segments:
+                left = self._state.segments
+                # Who waits meanwhile, for a lock or for a thread, goes on with the new files and the new disk.
+                self._state.go_on_in(installed)
+                self._guard.move_to(resources.guard)
+                self._resources = resources
+            for segment in left:
                 segment.release()
 
     async def retire(self) -> None:

@@ -82,6 +82,10 @@ class LogGuard:
         self._name = name
         self.retired = False
 
+    def move_to(self, dir_guard: StorageGuard) -> None:
+        """The log lies in another dir from now on."""
+        self._dir_guard = dir_guard
+
     @property
     def online(self) -> bool:
         """Whether the files of the log may be used."""

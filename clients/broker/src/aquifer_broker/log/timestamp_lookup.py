@@ -18,7 +18,7 @@ __all__ = ["find_by_timestamp", "find_max_timestamp"]
 async def find_by_timestamp(state: LogState, timestamp_ms: int) -> TimestampAndOffset | None:
     """First record at or after a time, from the local log start on."""
     start_offset = state.local_log_start_offset
-    for segment in state.segments.from_offset(start_offset):
+    for segment in state.segments_in_step(start_offset):
         if segment.max_timestamp_ms < timestamp_ms:
             continue
         entry = segment.time_index.lookup(timestamp_ms)
