@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -46,6 +47,26 @@ async def serve(settings):
         await server.run_until_signal()
 
 run_service("aquifer-rpc", Settings, "AQUIFER_MANY_", serve, [], workers=lambda s: s.workers)
+"""
+
+
+BEATING = """
+import asyncio, os, sys
+import structlog
+from aquifer_rpc.workers import WorkerProcesses
+
+structlog.configure(logger_factory=structlog.WriteLoggerFactory(file=sys.stderr))
+outcome = WorkerProcesses(2, stop_s=30, silence_s=3).run()
+if isinstance(outcome, int):
+    sys.exit(outcome)
+
+async def main():
+    os.write(1, b"%d\\n" % os.getpid())
+    while True:
+        await outcome.beat()
+        await asyncio.sleep(0.05)
+
+asyncio.run(main())
 """
 
 
@@ -147,3 +168,34 @@ async def test_a_taken_port_is_refused(tmp_path: Path) -> None:
         _, errors = await process.communicate()
     assert process.returncode == 2
     assert b"cannot listen on" in errors
+
+
+async def test_workers_are_not_killed_for_a_pause_of_the_whole_machine(tmp_path: Path) -> None:
+    """As a paused container or a machine that is moved has one: nobody beat, and nobody could."""
+    script = tmp_path / "beating.py"
+    script.write_text(BEATING)
+    log = tmp_path / "log"
+    with log.open("wb") as errors:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, str(script), stdout=asyncio.subprocess.PIPE, stderr=errors
+        )
+    workers = process.stdout
+    assert workers is not None
+    try:
+        async with asyncio.timeout(120):
+            first, second = int(await workers.readline()), int(await workers.readline())
+            everybody = (process.pid, first, second)
+            for pid in everybody:
+                os.kill(pid, signal.SIGSTOP)
+            over_s = time.monotonic() + 4
+            await eventually(lambda: time.monotonic() > over_s)
+            for pid in everybody:
+                os.kill(pid, signal.SIGCONT)
+            # The parent looks at all of them before it puts another one in the place of one that has ended.
+            os.kill(first, signal.SIGKILL)
+            await workers.readline()
+        assert psutil.pid_exists(second)
+        assert b"worker_hangs" not in log.read_bytes()
+    finally:
+        process.terminate()
+        await process.communicate()

@@ -69,11 +69,12 @@ class WorkerProcesses:
         Args:
             count: number of workers.
             stop_s: how long workers may take to stop before they are killed.
-            silence_s: how long a worker may not beat.
+            silence_s: how long a worker may not beat while this process runs.
         """
         self._slots = [_Slot(number) for number in range(count)]
         self._stop_s = stop_s
         self._silence_s = silence_s
+        self._looked_s = time.monotonic()
         self._stop_by_s: float | None = None
         self._exit_code = 0
         self._is_proven = False
@@ -201,11 +202,15 @@ class WorkerProcesses:
 
     def _kill_silent(self) -> None:
         now_s = time.monotonic()
+        away_s, self._looked_s = now_s - self._looked_s, now_s
         if self._stop_by_s is not None:
             if now_s >= self._stop_by_s:
                 self._signal_all(signal.SIGKILL)
             return
         for slot in self._slots:
+            if away_s > self._silence_s / 2:
+                # This process was paused, and so were the workers: a frozen container, a machine that was moved.
+                slot.last_beat_s = now_s
             silent_s = now_s - slot.last_beat_s
             if slot.pid and silent_s > self._silence_s:
                 logger.error(
