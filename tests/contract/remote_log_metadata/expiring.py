@@ -88,8 +88,8 @@ class RetentionContract:
         now_ms = copying.event_timestamp_ms + 1
         plan = await rlmm.list_retention_candidates(partition, {0: 0}, policy, now_ms)
         assert [(chosen.metadata, chosen.reason) for chosen in plan.candidates] == [
-            (unfinished, RetentionReason.DELETE_UNFINISHED),
             (old, RetentionReason.RETENTION_SIZE),
+            (unfinished, RetentionReason.DELETE_UNFINISHED),
         ]
         assert (plan.new_log_start_offset, plan.remote_bytes) == (100, 2 * 1024)
         policy = replace(policy, retention_bytes=-1, in_progress=frozenset({kept.segment_id.id}))

@@ -274,18 +274,20 @@ def test_epochs_without_records_count_when_the_earliest_one_is_looked_for() -> N
     assert chosen(plan([segment(0, 9, {2: 0})], policy(), {2: 0, 3: 0})) == []
 
 
-def test_unfinished_deletions_come_first_whatever_retention_says() -> None:
-    """K-3.3."""
+def test_unfinished_deletions_go_last_whatever_retention_says() -> None:
+    """K-3.3. Those first that were tried longest ago."""
     segments = [
         segment(0, 9, max_timestamp_ms=0),
         segment(10, 19, max_timestamp_ms=NOW_MS),
-        segment(20, 29, state=DELETING),
-        segment(5, 9, {9: 5}, state=DELETING),
+        segment(20, 29, state=DELETING, event_timestamp_ms=1),
+        segment(5, 9, {9: 5}, state=DELETING, event_timestamp_ms=2),
+        segment(30, 39, state=DELETING, event_timestamp_ms=1),
     ]
     assert chosen(plan(segments, policy(retention_ms=1_000))) == [
-        (5, RetentionReason.DELETE_UNFINISHED),
-        (20, RetentionReason.DELETE_UNFINISHED),
         (0, RetentionReason.RETENTION_TIME),
+        (20, RetentionReason.DELETE_UNFINISHED),
+        (30, RetentionReason.DELETE_UNFINISHED),
+        (5, RetentionReason.DELETE_UNFINISHED),
     ]
 
 

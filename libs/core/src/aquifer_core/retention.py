@@ -30,9 +30,10 @@ def plan_retention(
 ) -> RetentionPlan:
     """Decides what to delete of a partition's remote segments now.
 
-    Unfinished deletions come first. Then, from the oldest segment upwards, what lies below the log start offset, is too old or
-    makes the log too large, until the first valid segment that stays. Then what was written by leaders from before the
-    lineage, and at last the remains of abandoned copies.
+    First, from the oldest segment upwards, what lies below the log start offset, is too old or makes the log too large, until the
+    first valid segment that stays. Then what was written by leaders from before the lineage, and the remains of abandoned copies. At
+    last unfinished deletions, those first that were tried longest ago: however many of them fail again and again, everything else is
+    reached, and so is each of them.
 
     Beyond Kafka: an offset that several segments hold counts once; copies that are not finished count nothing and go only when
     abandoned; what goes because of the log start offset lowers the size that is left; what reaches beyond the leader's log end
@@ -57,12 +58,12 @@ def plan_retention(
         ]
     )
     candidates = [
-        *_unfinished(touchable),
         *expired,
         *_before_lineage(
             touchable, lineage, policy, {chosen.metadata.segment_id for chosen in expired}
         ),
         *_abandoned(touchable, policy, now_ms),
+        *_unfinished(touchable),
     ]
     return RetentionPlan(
         candidates=tuple(candidates),
@@ -215,10 +216,15 @@ def _before_copies_in_progress(ordered: _Segments, policy: RetentionPolicy) -> _
 
 
 def _unfinished(segments: _Segments) -> list[RetentionCandidate]:
-    return [
-        RetentionCandidate(metadata=segment, reason=RetentionReason.DELETE_UNFINISHED)
+    """Each attempt gives a segment's last event a new time."""
+    deleting = [
+        segment
         for segment in segments
         if _is(segment, RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
+    ]
+    return [
+        RetentionCandidate(metadata=segment, reason=RetentionReason.DELETE_UNFINISHED)
+        for segment in sorted(deleting, key=lambda segment: segment.event_timestamp_ms)
     ]
 
 

@@ -26,6 +26,7 @@ from aquifer_metadata.adapters.postgres.remote_log_retention_statements import (
     EXPIRY,
     PLAN,
     SURVEY,
+    UNFINISHED,
 )
 from aquifer_metadata.adapters.postgres.remote_log_rows import (
     FACT_COLUMN_NAMES,
@@ -36,7 +37,6 @@ from aquifer_metadata.adapters.postgres.remote_log_rows import (
 _EXPIRY_GROWTH: Final = 8
 """Segments behind the first that stays need not be looked at, so that the walk to it begins with small steps."""
 
-_LAST_CLASS: Final = 4
 _NO_OFFSET: Final = -1
 
 _Rows = Sequence[Sequence[Any]]
@@ -125,22 +125,34 @@ class _Expiry:
 
 @dataclass(slots=True)
 class _Chosen:
-    """The first candidates: by class, within a class by offset."""
+    """The first candidates: by class, within a class by offset, of unfinished deletions by the time of their last attempt."""
 
     tip: TopicIdPartition
     most: int
-    found: list[tuple[int, RetentionCandidate]] = field(default_factory=list)
+    found: list[tuple[int, int, RetentionCandidate]] = field(default_factory=list)
 
     def add(self, rows: _Rows, at: int) -> None:
         """Takes those of a page, whose class is at that place of a row. Pages follow one another."""
-        self.found += [(row[at], _candidate(self.tip, row[at:])) for row in rows if row[at]]
-        self.found.sort(key=itemgetter(0))
+        for row in rows:
+            if row[at]:
+                candidate = _candidate(self.tip, row[at:])
+                unfinished = row[at] == UNFINISHED
+                tried_ms = candidate.metadata.event_timestamp_ms if unfinished else 0
+                self.found.append((row[at], tried_ms, candidate))
+        self.found.sort(key=itemgetter(0, 1))
         del self.found[self.most :]
+
+    @property
+    def candidates(self) -> tuple[RetentionCandidate, ...]:
+        """What was found."""
+        return tuple(candidate for _, _, candidate in self.found)
 
     @property
     def last_class(self) -> int:
         """The last class that later pages are still asked for."""
-        return self.found[-1][0] - 1 if len(self.found) == self.most else _LAST_CLASS
+        if len(self.found) < self.most or self.found[-1][0] == UNFINISHED:
+            return UNFINISHED
+        return self.found[-1][0] - 1
 
 
 class RemoteLogRetention:
@@ -169,7 +181,7 @@ class RemoteLogRetention:
             )
         moves = moved_to is not None and moved_to > policy.log_start_offset
         return RetentionPlan(
-            candidates=tuple(candidate for _, candidate in chosen.found),
+            candidates=chosen.candidates,
             new_log_start_offset=moved_to if moves else None,
             remote_bytes=remote_bytes,
         )
@@ -234,5 +246,5 @@ def plan_values(
         "covered_until": _NO_OFFSET,
         "chosen_until": _NO_OFFSET,
         "freed_bytes": 0,
-        "last_class": _LAST_CLASS,
+        "last_class": UNFINISHED,
     }

@@ -14,12 +14,16 @@ from aquifer_core.state import RemoteLogSegmentState, RemotePartitionDeleteState
 from aquifer_metadata.adapters.postgres.driver_statement import DriverStatement
 from aquifer_metadata.adapters.postgres.remote_log_rows import FACT_COLUMNS
 
-__all__ = ["EXPIRY", "PLAN", "SURVEY"]
+__all__ = ["EXPIRY", "PLAN", "SURVEY", "UNFINISHED"]
 
 _STARTED = int(RemoteLogSegmentState.COPY_SEGMENT_STARTED)
 _FINISHED = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
 _DELETING = int(RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
 _FORGOTTEN = int(RemotePartitionDeleteState.DELETE_PARTITION_FINISHED)
+
+_EXPIRED_CLASS, _LEFT_LINEAGE, _ABANDONED = 1, 2, 3
+UNFINISHED: Final = 4
+"""Classes of candidates, in the order in which they are chosen: those whose deletion may fail for ever stand in nobody's way."""
 
 
 def _asked(name: str) -> str:
@@ -100,15 +104,16 @@ _SURVEY = f"""survey_pieces AS NOT MATERIALIZED (
 survey_classed AS NOT MATERIALIZED (
   SELECT *, {_PIECE_BYTES} AS share_bytes, CASE
     WHEN NOT touchable THEN NULL
-    WHEN state = {_DELETING} THEN 1
-    WHEN state = {_FINISHED} AND last_epoch < {_asked("earliest_epoch")} AND end_offset < {_asked("log_end_offset")} THEN 3
-    WHEN state = {_STARTED} AND event_timestamp_ms < {_asked("abandoned_before_ms")} THEN 4 END AS class
+    WHEN state = {_FINISHED} AND last_epoch < {_asked("earliest_epoch")} AND end_offset < {_asked("log_end_offset")} THEN {_LEFT_LINEAGE}
+    WHEN state = {_STARTED} AND event_timestamp_ms < {_asked("abandoned_before_ms")} THEN {_ABANDONED}
+    WHEN state = {_DELETING} THEN {UNFINISHED} END AS class
   FROM survey_pieces {_ORDER}),
 survey AS MATERIALIZED (
   SELECT coalesce(sum(share_bytes), 0)::bigint AS remote_bytes, count(*) AS segments, max(start_offset) AS last_start,
     max(end_offset) FILTER (WHERE valid) AS covered_until,
     array_agg(segment_id) FILTER (WHERE class <= %(last_class)s) AS ids,
-    array_agg(class) FILTER (WHERE class <= %(last_class)s) AS classes
+    array_agg(class) FILTER (WHERE class <= %(last_class)s) AS classes,
+    array_agg(CASE class WHEN {UNFINISHED} THEN event_timestamp_ms ELSE 0 END) FILTER (WHERE class <= %(last_class)s) AS tried
   FROM survey_classed)"""
 """Sizes, and what goes whatever the size. A segment from before the lineage is in no epoch of it, so that it does not expire as well."""
 
@@ -146,8 +151,8 @@ expiry AS MATERIALIZED (
     max(end_offset) FILTER (WHERE walked AND (valid OR below_log_start)) AS chosen_until,
     coalesce(sum(freed_bytes) FILTER (WHERE walked AND valid), 0)::bigint AS freed_bytes,
     coalesce(bool_or(walked AND valid AND reason IS NULL OR NOT touchable), false) AS stopped,
-    array_agg(segment_id) FILTER (WHERE expired AND %(last_class)s >= 2) AS ids,
-    array_agg(reason) FILTER (WHERE expired AND %(last_class)s >= 2) AS reasons
+    array_agg(segment_id) FILTER (WHERE expired AND %(last_class)s >= {_EXPIRED_CLASS}) AS ids,
+    array_agg(reason) FILTER (WHERE expired AND %(last_class)s >= {_EXPIRED_CLASS}) AS reasons
   FROM decided)"""
 
 _EXCESS = f"""excess AS MATERIALIZED (
@@ -155,23 +160,23 @@ _EXCESS = f"""excess AS MATERIALIZED (
     THEN {_asked("local_only_bytes")} + {{total}} - {_asked("retention_bytes")} - %(freed_bytes)s::numeric
     ELSE 0 END AS bytes)"""
 
-_OTHERS = f"""SELECT segment_id, class, number, CASE class
-    WHEN 1 THEN '{RetentionReason.DELETE_UNFINISHED.name}'
-    WHEN 3 THEN '{RetentionReason.NOT_IN_LINEAGE.name}'
-    WHEN 4 THEN '{RetentionReason.COPY_ABANDONED.name}' END AS reason
-  FROM survey, unnest(ids, classes) WITH ORDINALITY AS c (segment_id, class, number)"""
-_EXPIRED = """SELECT segment_id, 2 AS class, number, reason
+_OTHERS = f"""SELECT segment_id, class, tried_ms, number, CASE class
+    WHEN {_LEFT_LINEAGE} THEN '{RetentionReason.NOT_IN_LINEAGE.name}'
+    WHEN {_ABANDONED} THEN '{RetentionReason.COPY_ABANDONED.name}'
+    WHEN {UNFINISHED} THEN '{RetentionReason.DELETE_UNFINISHED.name}' END AS reason
+  FROM survey, unnest(ids, classes, tried) WITH ORDINALITY AS c (segment_id, class, tried_ms, number)"""
+_EXPIRED = f"""SELECT segment_id, {_EXPIRED_CLASS} AS class, 0::bigint AS tried_ms, number, reason
   FROM expiry, unnest(ids, reasons) WITH ORDINALITY AS c (segment_id, reason, number)"""
 
 
 def _statement(parts: tuple[str, ...], results: str, source: str, chosen: str) -> DriverStatement:
-    """`results` of the one row of `source`, beside each chosen segment in the order of classes and offsets."""
+    """`results` of the one row of `source`, beside each chosen segment in the order of classes, and of offsets or last attempts."""
     return DriverStatement(f"""
 WITH {", ".join((_QUESTION, *parts))},
-chosen AS MATERIALIZED ({chosen} ORDER BY class, number LIMIT %(max_candidates)s)
+chosen AS MATERIALIZED ({chosen} ORDER BY class, tried_ms, number LIMIT %(max_candidates)s)
 SELECT {results}, c.class, c.reason, {FACT_COLUMNS}
 FROM {source} LEFT JOIN chosen c ON true LEFT JOIN remote_log_segment s ON s.segment_id = c.segment_id
-ORDER BY c.class, c.number
+ORDER BY c.class, c.tried_ms, c.number
 """)
 
 
