@@ -1,5 +1,6 @@
 """Why a segment is still local, not yet deleted or unreadable: each answer from a state that is really so."""
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from aquifer_manager.domain.tasks import TaskKey, TaskType
 from aquifer_manager.domain.topic_config import TopicConfig
 from aquifer_manager.domain.why_reasons import Explanation, WhyQuestion, WhyReason
 from fixtures.manager_tasks import ABANDONED_AFTER_MS, TIP, TaskWorld
-from fixtures.manager_world import START_MS, Fault, SimulatedLog
+from fixtures.manager_world import START_MS, Fault, Killed, SimulatedLog
 
 LOCAL, REMOTE, READ = WhyQuestion.STILL_LOCAL, WhyQuestion.NOT_DELETED, WhyQuestion.UNREADABLE
 COPY, EXPIRATION = TaskKey(TIP, TaskType.COPY), TaskKey(TIP, TaskType.EXPIRATION)
@@ -130,6 +131,32 @@ async def test_a_copy_under_way_and_one_that_is_not_confirmed(world: TaskWorld) 
     assert await reason(world, LOCAL, 10) is WhyReason.COPY_UNCONFIRMED
 
 
+@pytest.mark.parametrize("trouble", ["metadata is down", "paused"])
+async def test_a_copy_under_way_is_seen_whatever_else_is_so(world: TaskWorld, trouble: str) -> None:
+    rolled(world)
+    world.scheduler.add(COPY)
+    seen: list[WhyReason] = []
+    upload, listing = world.broker.upload, world.metadata.list_remote_log_segments
+    assert upload is not None
+
+    async def down(*_: object) -> Any:
+        raise RemoteStorageUnavailableError("down")
+        yield
+
+    async def watched(metadata: RemoteLogSegmentMetadata) -> Any:
+        if trouble == "paused":
+            world.scheduler.pause([TIP], [])
+        else:
+            world.metadata.list_remote_log_segments = down  # type: ignore[method-assign]
+        seen.append(await reason(world, LOCAL, metadata.start_offset))
+        world.metadata.list_remote_log_segments = listing  # type: ignore[method-assign]
+        return await upload(metadata)
+
+    world.broker.upload = watched
+    await world.copy()
+    assert set(seen) == {WhyReason.COPYING}
+
+
 async def test_what_is_remote_is_kept_by_local_retention(world: TaskWorld) -> None:
     log = rolled(world, local_retention_ms=1000, local_retention_bytes=-1)
     await world.copy()
@@ -178,6 +205,81 @@ async def test_retention_that_has_not_been_reached(world: TaskWorld) -> None:
     )
     world.announce(0, TopicConfig(retention_ms=10**9))
     assert await reason(world, REMOTE, 110) is WhyReason.BEHIND_COPY_IN_PROGRESS
+
+
+async def test_retention_stops_at_an_older_segment_that_stays(world: TaskWorld) -> None:
+    """A producer's clock was in the future once: whoever waits for what came later is told so (SR-10)."""
+    log = world.leading(config=TopicConfig(retention_ms=1000))
+    world.roll(log, 1, timestamp_ms=START_MS + 10**9)
+    world.roll(log, 2)
+    await world.copy()
+    await world.clock.sleep(60)
+    assert (await world.expire()).actions == ()
+    [future] = await why(world, REMOTE, 10)
+    assert future.reason is WhyReason.RETENTION_NOT_REACHED
+    assert f"{10**9 - 60_000} ms in the future" in future.text
+    [behind] = await why(world, REMOTE, 110)
+    assert behind.reason is WhyReason.BEHIND_OLDER_SEGMENTS
+    assert "offset 0 " in behind.text
+
+
+async def test_an_unknown_newest_record_is_not_decades_old(world: TaskWorld) -> None:
+    log = world.leading(config=TopicConfig(retention_ms=10**6))
+    world.roll(log, 1, timestamp_ms=-1)
+    await world.copy()
+    await world.clock.sleep(60)
+    [answer] = await why(world, REMOTE, 10)
+    assert answer.reason is WhyReason.RETENTION_NOT_REACHED
+    assert " 60000 ms" in answer.text
+
+
+async def test_what_a_plan_has_no_room_for_is_due_as_well(world: TaskWorld) -> None:
+    """Metadata names the first few thousand of a large backlog."""
+    rolled(world, retention_ms=0)
+    await world.copy()
+    await world.clock.sleep(1)
+    plan = world.metadata.list_retention_candidates
+
+    async def first(*args: Any) -> Any:
+        whole = await plan(*args)
+        return replace(whole, candidates=whole.candidates[:1])
+
+    world.metadata.list_retention_candidates = first  # type: ignore[method-assign]
+    assert [await reason(world, REMOTE, offset) for offset in (10, 210)] == [
+        WhyReason.DELETION_DUE
+    ] * 2
+
+
+async def test_a_topic_that_is_no_longer_tiered_loses_what_is_remote(world: TaskWorld) -> None:
+    """K-3.12: it may be another manager that does it."""
+    rolled(world, retention_ms=0)
+    await world.copy()
+    await world.clock.sleep(1)
+    world.announce(0, TopicConfig(remote_storage_enable=False, retention_ms=0))
+    assert await reason(world, REMOTE, 10) is WhyReason.PARTITION_DELETION
+
+
+@pytest.mark.parametrize("state", ["deletion begun", "copy abandoned"])
+async def test_what_only_a_run_can_end_says_what_keeps_runs_from_coming(
+    world: TaskWorld, state: str
+) -> None:
+    rolled(world, retention_ms=0)
+    if state == "deletion begun":
+        await world.copy()
+        world.storage.fail("delete_log_segment_data", *[RemoteStorageUnavailableError("odd")] * 3)
+    else:
+        world.broker.faults.inject("copy_segment", Fault(error=Killed(), times=10))
+    with suppress(BaseExceptionGroup, Killed, RemoteStorageUnavailableError):
+        await (world.expire() if state == "deletion begun" else world.copy())
+    await world.clock.sleep(ABANDONED_AFTER_MS / 1000 + 1)
+    world.restart()
+    world.leading()
+    assert await reason(world, REMOTE, 10) in (WhyReason.DELETION_PENDING, WhyReason.DELETION_DUE)
+    world.scheduler.pause([TIP], [])
+    assert await reason(world, REMOTE, 10) is WhyReason.PAUSED
+    world.scheduler.resume([TIP], [], [TIP])
+    world.registry.stop(1, [TIP])
+    assert await reason(world, REMOTE, 10) is WhyReason.LEADER_UNKNOWN
 
 
 async def test_a_deletion_that_fails(world: TaskWorld) -> None:

@@ -16,7 +16,7 @@ from aquifer_manager.domain.tasks import TaskState, TaskType
 from aquifer_manager.domain.topic_config import EffectiveRetention, TopicConfig
 from aquifer_manager.domain.why_reasons import WhyReason
 
-__all__ = ["Unknown", "WhyFacts", "reason_of_error"]
+__all__ = ["Unknown", "WhyFacts", "next_run", "reason_of_error"]
 
 _REASONS: Final = {
     ErrorReason.OBJECT_STORE_UNAVAILABLE: WhyReason.STORE_UNREACHABLE,
@@ -31,6 +31,13 @@ _REASONS: Final = {
 def reason_of_error(error_reason: str, otherwise: WhyReason) -> WhyReason:
     """The answer that an error's reason stands for."""
     return {each.value: reason for each, reason in _REASONS.items()}.get(error_reason, otherwise)
+
+
+def next_run(task: TaskState) -> str:
+    """When a task runs next, for people."""
+    if task.running:
+        return "running"
+    return f"due in {task.next_run_in_ms} ms" if task.next_run_in_ms > 0 else "due now"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

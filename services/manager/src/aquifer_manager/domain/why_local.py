@@ -4,12 +4,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from aquifer_core.state import RemoteLogSegmentState
-
 from aquifer_manager.domain.ports import LogDescription
-from aquifer_manager.domain.tasks import Deferral, TaskState, TaskType
+from aquifer_manager.domain.tasks import Deferral, TaskType
 from aquifer_manager.domain.topic_config import TopicConfig
-from aquifer_manager.domain.why_facts import Unknown, WhyFacts, reason_of_error
+from aquifer_manager.domain.why_facts import Unknown, WhyFacts, next_run, reason_of_error
 from aquifer_manager.domain.why_reasons import Explanation, WhyQuestion, WhyReason
 
 __all__ = ["LocalSegment", "explain_local", "local_segments"]
@@ -136,12 +134,17 @@ def _not_to_be_copied(
     return None
 
 
-def _held_up(facts: WhyFacts, log: LogDescription, segment: LocalSegment) -> Explanation | None:
+def _fenced(facts: WhyFacts, log: LogDescription, segment: LocalSegment) -> Explanation | None:
     del log
     work = facts.work
     if work is not None and work.fenced:
         text = "metadata knows a newer leader; waiting for it to be announced"
         return _said(segment, WhyReason.LEADER_FENCED, text)
+    return None
+
+
+def _paused(facts: WhyFacts, log: LogDescription, segment: LocalSegment) -> Explanation | None:
+    del log
     if facts.paused:
         return _said(segment, WhyReason.PAUSED, "copies and expirations are paused")
     return None
@@ -159,12 +162,8 @@ def _on_its_way(facts: WhyFacts, log: LogDescription, segment: LocalSegment) -> 
     if segment.start_offset in (each.start_offset for each in work.stored.values()):
         text = "it is stored, and finished in metadata as soon as all older segments are"
         return _said(segment, WhyReason.BEHIND_OLDER_SEGMENTS, text)
-    uploads = [
-        each.start_offset
-        for each in facts.listed()
-        if each.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED
-        and each.segment_id.id in work.in_progress - work.failed.keys()
-    ]
+    under_way = work.in_progress - work.failed.keys()
+    uploads = [each.start_offset for key, each in work.begun.items() if key in under_way]
     if segment.start_offset in uploads:
         return _said(segment, WhyReason.COPYING, "it is being uploaded")
     return None
@@ -178,7 +177,7 @@ def _failing(facts: WhyFacts, log: LogDescription, segment: LocalSegment) -> Exp
     return Explanation(
         question=WhyQuestion.STILL_LOCAL,
         reason=reason_of_error(task.last_error_reason, WhyReason.COPY_FAILING),
-        text=f"{task.consecutive_failures} copy runs failed, the next is {_next_run(task)}: {task.last_error}",
+        text=f"{task.consecutive_failures} copy runs failed, the next is {next_run(task)}: {task.last_error}",
         start_offset=segment.start_offset,
         end_offset=segment.end_offset,
         for_ms=task.without_success_ms,
@@ -192,8 +191,9 @@ _ANSWERS: Final[tuple[_Answer, ...]] = (
     _not_tiered,
     _remote,
     _not_to_be_copied,
-    _held_up,
+    _fenced,
     _on_its_way,
+    _paused,
     _failing,
 )
 
@@ -207,21 +207,15 @@ def _waiting(facts: WhyFacts, segment: LocalSegment) -> Explanation:
     if segment.start_offset > first and not isinstance(facts.log, Unknown):
         first = max(first, facts.log.log_start_offset, facts.log.local_log_start_offset)
     if segment.start_offset > first:
-        text = f"copies go on at offset {first}; the copy task is {_next_run(task)}"
+        text = f"copies go on at offset {first}; the copy task is {next_run(task)}"
         return _said(segment, WhyReason.BEHIND_OLDER_SEGMENTS, text)
     if task.deferred is Deferral.COPY_QUOTA and not task.running:
-        text = f"the bytes that may be copied in a second are spent; its turn is {_next_run(task)}"
+        text = f"the bytes that may be copied in a second are spent; its turn is {next_run(task)}"
         return _said(segment, WhyReason.WAITING_FOR_COPY_QUOTA, text)
     if task.running or task.deferred or task.next_run_in_ms == 0:
         text = "its copy is due and waits for its turn"
         if task.deferred:
             text = "its broker has as many uploads under way as it may"
         return _said(segment, WhyReason.WAITING_FOR_COPY_SLOT, text)
-    text = f"the copy task is {_next_run(task)}"
+    text = f"the copy task is {next_run(task)}"
     return _said(segment, WhyReason.WAITING_FOR_NEXT_RUN, text)
-
-
-def _next_run(task: TaskState) -> str:
-    if task.running:
-        return "running"
-    return f"due in {task.next_run_in_ms} ms" if task.next_run_in_ms > 0 else "due now"

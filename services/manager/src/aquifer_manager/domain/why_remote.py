@@ -8,8 +8,9 @@ from aquifer_core.leader_epoch import (
 from aquifer_core.segment import RemoteLogSegmentMetadata
 from aquifer_core.state import RemoteLogSegmentState
 
+from aquifer_manager.domain.ports import LogDescription
 from aquifer_manager.domain.tasks import TaskState, TaskType
-from aquifer_manager.domain.why_facts import Unknown, WhyFacts, reason_of_error
+from aquifer_manager.domain.why_facts import Unknown, WhyFacts, next_run, reason_of_error
 from aquifer_manager.domain.why_reasons import Explanation, WhyQuestion, WhyReason
 
 __all__ = ["explain_not_deleted"]
@@ -26,9 +27,13 @@ def explain_not_deleted(facts: WhyFacts, segment: RemoteLogSegmentMetadata) -> E
     if deletion is not None:
         text = "remote data of the whole partition is being deleted"
         return _said(segment, WhyReason.PARTITION_DELETION, text, deletion)
+    if facts.config is not None and not facts.config.remote_storage_enable:
+        text = "the topic is not tiered any more; every manager looks for such partitions and deletes what they have"
+        return _said(segment, WhyReason.PARTITION_DELETION, text)
     if segment.state is _State.DELETE_SEGMENT_STARTED:
         text = "its deletion has begun and goes on with the next expiration"
-        return _said(segment, WhyReason.DELETION_PENDING, text, _expiration(facts))
+        pending = _said(segment, WhyReason.DELETION_PENDING, text, _expiration(facts))
+        return _held_up(facts, segment) or pending
     if segment.state is _State.COPY_SEGMENT_STARTED:
         return _unfinished_copy(facts, segment)
     return _finished(facts, segment)
@@ -79,7 +84,8 @@ def _unfinished_copy(facts: WhyFacts, segment: RemoteLogSegmentMetadata) -> Expl
         return _said(segment, WhyReason.COPYING, f"begun {age_ms} ms ago", for_ms=age_ms)
     if work is not None and segment_id in work.failed:
         text = "the copy failed and is taken back by the next run"
-        return _said(segment, WhyReason.DELETION_PENDING, text, facts.tasks.get(TaskType.COPY))
+        pending = _said(segment, WhyReason.DELETION_PENDING, text, facts.tasks.get(TaskType.COPY))
+        return _held_up(facts, segment) or pending
     if age_ms < facts.copy_abandoned_after_ms:
         text = f"nobody is known to copy it; begun {age_ms} ms ago, garbage at {facts.copy_abandoned_after_ms} ms"
         return _said(segment, WhyReason.COPY_DANGLING_YOUNG, text, for_ms=age_ms)
@@ -96,11 +102,16 @@ def _finished(facts: WhyFacts, segment: RemoteLogSegmentMetadata) -> Explanation
     for candidate in facts.plan.candidates:
         if candidate.metadata.segment_id == segment.segment_id:
             return held_up or _due(facts, segment, candidate.reason.value)
+    new_start = facts.plan.new_log_start_offset
+    if new_start is not None and segment.end_offset < new_start:
+        return held_up or _due(facts, segment, "older segments go first")
     return _kept(facts, segment)
 
 
 def _held_up(facts: WhyFacts, segment: RemoteLogSegmentMetadata) -> Explanation | None:
     """What keeps expirations from running or from getting through."""
+    if isinstance(facts.log, Unknown) and facts.log.reason is WhyReason.LEADER_UNKNOWN:
+        return _said(segment, facts.log.reason, facts.log.text)
     if facts.work is not None and facts.work.fenced:
         text = "metadata knows a newer leader; waiting for it to be announced"
         return _said(segment, WhyReason.LEADER_FENCED, text)
@@ -116,7 +127,7 @@ def _held_up(facts: WhyFacts, segment: RemoteLogSegmentMetadata) -> Explanation 
 
 def _due(facts: WhyFacts, segment: RemoteLogSegmentMetadata, why: str) -> Explanation:
     task = _expiration(facts)
-    when = "has no task here" if task is None else f"is due in {max(task.next_run_in_ms, 0)} ms"
+    when = "has no task here" if task is None else f"is {next_run(task)}"
     return _said(segment, WhyReason.DELETION_DUE, f"{why}; the expiration {when}", task)
 
 
@@ -131,22 +142,62 @@ def _kept(facts: WhyFacts, segment: RemoteLogSegmentMetadata) -> Explanation:
     if begun and segment.start_offset >= min(begun):
         text = f"retention goes no further than the copy in progress at {min(begun)}"
         return _said(segment, WhyReason.BEHIND_COPY_IN_PROGRESS, text)
-    if not isinstance(log, Unknown) and not is_segment_within_leader_epochs(
-        segment_leader_epochs=segment.segment_leader_epochs,
-        end_offset=segment.end_offset,
-        log_end_offset=log.log_end_offset,
-        lineage=build_filtered_leader_epoch_map(log.lineage()),
-    ):
+    if not isinstance(log, Unknown) and not _is_in_lineage(log, segment):
         text = f"the leader's log ends at {log.log_end_offset}, epochs {log.lineage()}"
         return _said(segment, WhyReason.BEYOND_LOG_END, text)
     if retention is None or (retention.retention_ms < 0 and retention.retention_bytes < 0):
         return _said(segment, WhyReason.RETENTION_UNLIMITED, "neither time nor size limits it")
-    age_ms = facts.now_ms - segment.max_timestamp_ms
+    first = _stays_first(facts, segment, retention.retention_ms)
+    if first is not None:
+        text = f"older segments go first, and the one at offset {first.start_offset} stays: {_age(facts, first)}"
+        return _said(segment, WhyReason.BEHIND_OLDER_SEGMENTS, text)
     text = (
-        f"its newest record is {age_ms} ms old; retention is {retention.retention_ms} ms and "
+        f"{_age(facts, segment)}; retention is {retention.retention_ms} ms and "
         f"{retention.retention_bytes} bytes (negative: none)"
     )
     return _said(segment, WhyReason.RETENTION_NOT_REACHED, text)
+
+
+def _is_in_lineage(log: LogDescription, segment: RemoteLogSegmentMetadata) -> bool:
+    return is_segment_within_leader_epochs(
+        segment_leader_epochs=segment.segment_leader_epochs,
+        end_offset=segment.end_offset,
+        log_end_offset=log.log_end_offset,
+        lineage=build_filtered_leader_epoch_map(log.lineage()),
+    )
+
+
+def _stays_first(
+    facts: WhyFacts, segment: RemoteLogSegmentMetadata, retention_ms: int
+) -> RemoteLogSegmentMetadata | None:
+    """The segment at which time retention stops before it comes to one that is old enough; None: it is not old enough itself."""
+    log, cut_off_ms = facts.log, facts.now_ms - retention_ms
+    if isinstance(log, Unknown) or retention_ms < 0 or _age_mark_ms(segment) > cut_off_ms:
+        return None
+    staying = (
+        each
+        for each in facts.listed()
+        if each.start_offset < segment.start_offset
+        and each.state is _State.COPY_SEGMENT_FINISHED
+        and _age_mark_ms(each) > cut_off_ms
+        and _is_in_lineage(log, each)
+    )
+    return next(staying, None)
+
+
+def _age_mark_ms(segment: RemoteLogSegmentMetadata) -> int:
+    """The time that retention judges by."""
+    known = segment.max_timestamp_ms >= 0
+    return segment.max_timestamp_ms if known else segment.event_timestamp_ms
+
+
+def _age(facts: WhyFacts, segment: RemoteLogSegmentMetadata) -> str:
+    age_ms = facts.now_ms - _age_mark_ms(segment)
+    if segment.max_timestamp_ms < 0:
+        return f"the time of its newest record is unknown, it was copied {age_ms} ms ago"
+    if age_ms < 0:
+        return f"its newest record is {-age_ms} ms in the future"
+    return f"its newest record is {age_ms} ms old"
 
 
 def _expiration(facts: WhyFacts) -> TaskState | None:

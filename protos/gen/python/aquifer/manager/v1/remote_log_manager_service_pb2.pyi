@@ -100,7 +100,7 @@ class _WhyReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WhyReason.V
     WHY_REASON_ACTIVE_SEGMENT: _WhyReason.ValueType  # 3
     """It is still written to; only rolled segments are copied. It rolls by `segment.bytes` and `segment.ms`."""
     WHY_REASON_NOT_STABLE: _WhyReason.ValueType  # 4
-    """It reaches beyond the last stable offset: records are not replicated yet, or a transaction is open."""
+    """It reaches beyond the last stable offset: records are not replicated yet, or a transaction is open and has to end."""
     WHY_REASON_BELOW_LOG_START: _WhyReason.ValueType  # 5
     """All of it is below the log start offset; it goes with the broker's next retention check."""
     WHY_REASON_PAUSED: _WhyReason.ValueType  # 6
@@ -112,7 +112,9 @@ class _WhyReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WhyReason.V
     WHY_REASON_WAITING_FOR_NEXT_RUN: _WhyReason.ValueType  # 9
     """Its copy begins with the next run of the partition's copy task."""
     WHY_REASON_BEHIND_OLDER_SEGMENTS: _WhyReason.ValueType  # 10
-    """Older segments of the partition are copied first, and are not yet."""
+    """Older segments of the partition go first: they are not copied yet, or retention keeps one, whose newest record may lie in the
+    future. Ask for the offset that the text names.
+    """
     WHY_REASON_COPY_FAILING: _WhyReason.ValueType  # 11
     """Copies fail; the last error says how, `for_ms` since when. They are tried again for ever."""
     WHY_REASON_COPY_UNCONFIRMED: _WhyReason.ValueType  # 12
@@ -142,19 +144,23 @@ class _WhyReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WhyReason.V
     WHY_REASON_BEHIND_COPY_IN_PROGRESS: _WhyReason.ValueType  # 24
     """Retention goes no further than a copy in progress."""
     WHY_REASON_BEYOND_LOG_END: _WhyReason.ValueType  # 25
-    """Its leader epochs are not the leader's, and it is kept because it reaches beyond the leader's log end."""
+    """Its leader epochs are not the leader's, and it is kept because it reaches beyond the leader's log end; it goes when the log has
+    grown past it.
+    """
     WHY_REASON_LEADER_UNKNOWN: _WhyReason.ValueType  # 26
-    """No broker that leads the partition is registered with this manager."""
+    """No broker that leads the partition is registered with this manager: the topic was deleted, its broker is down, or has another
+    manager.
+    """
     WHY_REASON_LEADERSHIP_MOVED: _WhyReason.ValueType  # 27
     """The broker that was announced as leader does not lead the partition any more."""
     WHY_REASON_LEADER_FENCED: _WhyReason.ValueType  # 28
-    """Metadata knows a newer leader; nothing is done until one is announced."""
+    """Metadata knows a newer leader; nothing is done until one is announced. When that lasts, look at the broker that leads."""
     WHY_REASON_BROKER_UNREACHABLE: _WhyReason.ValueType  # 29
-    """The leader does not answer."""
+    """The leader does not answer; look at its process, and at the address that it registered."""
     WHY_REASON_STORE_UNREACHABLE: _WhyReason.ValueType  # 30
-    """The object store or the storage service does not answer."""
+    """The object store or the storage service does not answer; `aquifer status`, `aquifer store check`."""
     WHY_REASON_METADATA_UNREACHABLE: _WhyReason.ValueType  # 31
-    """Metadata or its database does not answer."""
+    """Metadata or its database does not answer; `aquifer status`."""
     WHY_REASON_OFFSETS_CONTRADICT: _WhyReason.ValueType  # 32
     """Offsets contradict each other; what would make it worse is deferred."""
     WHY_REASON_ABOVE_LOG_END: _WhyReason.ValueType  # 33
@@ -174,7 +180,7 @@ class _WhyReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WhyReason.V
     WHY_REASON_NO_SEGMENT: _WhyReason.ValueType  # 40
     """No remote segment holds the offset."""
     WHY_REASON_OBJECTS_MISSING: _WhyReason.ValueType  # 41
-    """Metadata has it, the store does not; see `aquifer scrub`."""
+    """Metadata has it, the store does not; `aquifer scrub --heal` copies it again while its broker has it."""
     WHY_REASON_OBJECTS_CORRUPT: _WhyReason.ValueType  # 42
     """Stored bytes do not match their checksum; see `aquifer segments verify`."""
     WHY_REASON_ENCRYPTION_KEY_UNAVAILABLE: _WhyReason.ValueType  # 43
@@ -194,7 +200,7 @@ WHY_REASON_COPY_DISABLED: WhyReason.ValueType  # 2
 WHY_REASON_ACTIVE_SEGMENT: WhyReason.ValueType  # 3
 """It is still written to; only rolled segments are copied. It rolls by `segment.bytes` and `segment.ms`."""
 WHY_REASON_NOT_STABLE: WhyReason.ValueType  # 4
-"""It reaches beyond the last stable offset: records are not replicated yet, or a transaction is open."""
+"""It reaches beyond the last stable offset: records are not replicated yet, or a transaction is open and has to end."""
 WHY_REASON_BELOW_LOG_START: WhyReason.ValueType  # 5
 """All of it is below the log start offset; it goes with the broker's next retention check."""
 WHY_REASON_PAUSED: WhyReason.ValueType  # 6
@@ -206,7 +212,9 @@ WHY_REASON_WAITING_FOR_COPY_SLOT: WhyReason.ValueType  # 8
 WHY_REASON_WAITING_FOR_NEXT_RUN: WhyReason.ValueType  # 9
 """Its copy begins with the next run of the partition's copy task."""
 WHY_REASON_BEHIND_OLDER_SEGMENTS: WhyReason.ValueType  # 10
-"""Older segments of the partition are copied first, and are not yet."""
+"""Older segments of the partition go first: they are not copied yet, or retention keeps one, whose newest record may lie in the
+future. Ask for the offset that the text names.
+"""
 WHY_REASON_COPY_FAILING: WhyReason.ValueType  # 11
 """Copies fail; the last error says how, `for_ms` since when. They are tried again for ever."""
 WHY_REASON_COPY_UNCONFIRMED: WhyReason.ValueType  # 12
@@ -236,19 +244,23 @@ WHY_REASON_COPY_DANGLING_YOUNG: WhyReason.ValueType  # 23
 WHY_REASON_BEHIND_COPY_IN_PROGRESS: WhyReason.ValueType  # 24
 """Retention goes no further than a copy in progress."""
 WHY_REASON_BEYOND_LOG_END: WhyReason.ValueType  # 25
-"""Its leader epochs are not the leader's, and it is kept because it reaches beyond the leader's log end."""
+"""Its leader epochs are not the leader's, and it is kept because it reaches beyond the leader's log end; it goes when the log has
+grown past it.
+"""
 WHY_REASON_LEADER_UNKNOWN: WhyReason.ValueType  # 26
-"""No broker that leads the partition is registered with this manager."""
+"""No broker that leads the partition is registered with this manager: the topic was deleted, its broker is down, or has another
+manager.
+"""
 WHY_REASON_LEADERSHIP_MOVED: WhyReason.ValueType  # 27
 """The broker that was announced as leader does not lead the partition any more."""
 WHY_REASON_LEADER_FENCED: WhyReason.ValueType  # 28
-"""Metadata knows a newer leader; nothing is done until one is announced."""
+"""Metadata knows a newer leader; nothing is done until one is announced. When that lasts, look at the broker that leads."""
 WHY_REASON_BROKER_UNREACHABLE: WhyReason.ValueType  # 29
-"""The leader does not answer."""
+"""The leader does not answer; look at its process, and at the address that it registered."""
 WHY_REASON_STORE_UNREACHABLE: WhyReason.ValueType  # 30
-"""The object store or the storage service does not answer."""
+"""The object store or the storage service does not answer; `aquifer status`, `aquifer store check`."""
 WHY_REASON_METADATA_UNREACHABLE: WhyReason.ValueType  # 31
-"""Metadata or its database does not answer."""
+"""Metadata or its database does not answer; `aquifer status`."""
 WHY_REASON_OFFSETS_CONTRADICT: WhyReason.ValueType  # 32
 """Offsets contradict each other; what would make it worse is deferred."""
 WHY_REASON_ABOVE_LOG_END: WhyReason.ValueType  # 33
@@ -268,7 +280,7 @@ WHY_REASON_BEING_DELETED: WhyReason.ValueType  # 39
 WHY_REASON_NO_SEGMENT: WhyReason.ValueType  # 40
 """No remote segment holds the offset."""
 WHY_REASON_OBJECTS_MISSING: WhyReason.ValueType  # 41
-"""Metadata has it, the store does not; see `aquifer scrub`."""
+"""Metadata has it, the store does not; `aquifer scrub --heal` copies it again while its broker has it."""
 WHY_REASON_OBJECTS_CORRUPT: WhyReason.ValueType  # 42
 """Stored bytes do not match their checksum; see `aquifer segments verify`."""
 WHY_REASON_ENCRYPTION_KEY_UNAVAILABLE: WhyReason.ValueType  # 43
