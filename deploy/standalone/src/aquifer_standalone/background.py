@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from aquifer_standalone.run import STATE_FILE
+from aquifer_standalone.supervisor import is_supervised
 
 _START_S = 120.0
 _STOP_S = 60.0
@@ -92,7 +93,8 @@ def _running(data_dir: Path) -> dict[str, Any] | None:
         state: dict[str, Any] = json.loads((data_dir / STATE_FILE).read_text())
     except (FileNotFoundError, json.JSONDecodeError):
         return None
-    return state if _alive(state["pid"]) else None
+    # Another process may have got the id since: the file stays when the machine loses power.
+    return state if _alive(state["pid"]) and is_supervised(data_dir) else None
 
 
 def _alive(pid: int) -> bool:

@@ -18,6 +18,8 @@ from aquifer_standalone.spec import ProcessSpec
 
 logger = structlog.get_logger(__name__)
 
+_LOCK_FILE = "supervisor.lock"
+
 
 class Supervisor:
     """Owns a set of child processes; an async context manager that leaves nothing running.
@@ -90,7 +92,7 @@ class Supervisor:
         if self._lock_handle is not None:
             raise RuntimeError("this supervisor is started already")
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.data_dir / "supervisor.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        handle = os.open(self.data_dir / _LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -104,6 +106,21 @@ class Supervisor:
         if self._lock_handle is not None:
             os.close(self._lock_handle)
             self._lock_handle = None
+
+
+def is_supervised(data_dir: Path) -> bool:
+    """Whether a supervisor runs on the folder, whoever started it."""
+    try:
+        handle = os.open(data_dir / _LOCK_FILE, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
 
 
 def _dependencies(children: Mapping[str, ChildProcess]) -> dict[str, set[str]]:
