@@ -65,6 +65,7 @@ class Peer:
         self.name = role.value if role else "broker"
         self.address = ",".join(addresses)
         self.channel: grpc.aio.Channel = channel
+        self._connection = channel
         self.timeout_s = timeout_s
 
     async def ask(
@@ -73,14 +74,25 @@ class Peer:
         request: Req,
         *,
         timeout_s: float | None = None,
+        once: bool = False,
     ) -> Res:
         """Calls a unary RPC.
+
+        Args:
+            method: of a stub.
+            request: the message.
+            timeout_s: the deadline; None: that of every call.
+            once: never repeat it: a second try would meet what the first has done, and tell of nothing else.
 
         Raises:
             AquiferError: of the same class as the service's own, with the service and its address in the text.
         """
         try:
-            return await call_unary(method, request, deadline_s=timeout_s or self.timeout_s)
+            if once:
+                await self._connection.until_connected()
+            return await call_unary(
+                method, request, deadline_s=timeout_s or self.timeout_s, retry=not once
+            )
         except AquiferError as error:
             raise self.located(error) from error
 

@@ -147,7 +147,7 @@ async def run_task(
         type=manager_pb2.TaskType.Value(f"TASK_TYPE_{task.name}"),
         dry_run=dry_run,
     )
-    answer = await peer.ask(stub.RunTask, request, timeout_s=run_timeout)
+    answer = await peer.ask(stub.RunTask, request, timeout_s=run_timeout, once=True)
     rows = [documents.task_action(each) for each in answer.actions]
     document = {
         "topic": topic,

@@ -91,7 +91,7 @@ async def _scrub(
     request = manager_pb2.RunTaskRequest(
         topic_id_partition=where, type=manager_pb2.TASK_TYPE_SCRUB, heal=heal, shallow=shallow
     )
-    answer = await peer.ask(stub.RunTask, request, timeout_s=timeout_s)
+    answer = await peer.ask(stub.RunTask, request, timeout_s=timeout_s, once=True)
     return [
         {"partition": where.partition, **documents.task_action(each)} for each in answer.actions
     ]

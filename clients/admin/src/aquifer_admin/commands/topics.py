@@ -135,7 +135,7 @@ async def create(
         ],
         validate_only=validate_only,
     )
-    answer = await peer.ask(stub.CreateTopics, request)
+    answer = await peer.ask(stub.CreateTopics, request, once=True)
     return _outcomes("Would be created" if validate_only else "Created", answer.results)
 
 
@@ -150,7 +150,8 @@ async def delete(
         _confirm(f"Delete {', '.join(topics)} with all remote data?")
     peer = session.peer(Role.METADATA)
     stub = ClusterMetadataServiceStub(peer.channel)
-    answer = await peer.ask(stub.DeleteTopics, cluster_pb2.DeleteTopicsRequest(names=topics))
+    request = cluster_pb2.DeleteTopicsRequest(names=topics)
+    answer = await peer.ask(stub.DeleteTopics, request, once=True)
     return _outcomes("Deleted", answer.results)
 
 
@@ -215,7 +216,7 @@ async def _add_partitions(peer: Peer, topic: str, total: int, validate_only: boo
         topics=[cluster_pb2.NewPartitions(name=topic, total_count=total)],
         validate_only=validate_only,
     )
-    answer = await peer.ask(stub.CreatePartitions, request)
+    answer = await peer.ask(stub.CreatePartitions, request, once=True)
     return _outcomes("Would be extended" if validate_only else "Extended", answer.results)
 
 
