@@ -36,7 +36,7 @@ def running(program: str, data_dir: Path) -> Iterator["subprocess.Popen[bytes]"]
     )
     try:
         assert process.stdout is not None
-        assert process.stdout.readline() == b"up\n"
+        assert b"up\n" in iter(process.stdout.readline, b"")
         (data_dir / STATE_FILE).write_text(json.dumps({"pid": process.pid}))
         yield process
     finally:
