@@ -22,6 +22,7 @@ __all__ = ["LogMaintenance", "LogManagerSettings"]
 logger = structlog.get_logger(__name__)
 
 _CLEAN_INTERVAL_S: Final = 1.0
+_FLUSHED_AT_ONCE: Final = 4
 # Flushing is woken by rolls; now and then it looks by itself.
 _FLUSH_INTERVAL_S: Final = 10.0
 _NO_FLUSH_INTERVAL_MS: Final = 2**63 - 1
@@ -93,26 +94,33 @@ class LogMaintenance:
         await self._running.aclose()
 
     def on_rolled(self, listener: Callable[[TopicIdPartition], None]) -> None:
-        """Adds a listener for rolls."""
+        """Adds a listener for rolled segments that are durable."""
         self._listeners.append(listener)
 
     def rolled(self, topic_id_partition: TopicIdPartition) -> None:
-        """Takes note of a roll: the finished segment is flushed soon, listeners are told now."""
+        """Takes note of a roll: the finished segment is flushed soon, then listeners are told."""
         self._rolled.add(topic_id_partition)
         self._flush_loop.wake()
-        for listener in self._listeners:
-            listener(topic_id_partition)
 
     def seconds_since_success(self) -> dict[str, float]:
         """Age of the last success of each loop."""
         return {loop.name: loop.seconds_since_success() for loop in self._loops}
 
     async def flush_rolled(self) -> None:
-        """Makes segments durable that were rolled since the last run."""
+        """Makes segments durable that were rolled since the last run, and tells of them."""
         rolled, self._rolled = self._rolled, set()
-        for log in self._logs():
-            if log.topic_id_partition in rolled:
+        logs = [log for log in self._logs() if log.topic_id_partition in rolled]
+        slots = asyncio.Semaphore(_FLUSHED_AT_ONCE)
+
+        async def flush(log: PartitionLog) -> None:
+            async with slots:
                 await self._attempt(log, log.flush_rolled)
+            for listener in self._listeners:
+                listener(log.topic_id_partition)
+
+        async with asyncio.TaskGroup() as group:
+            for log in logs:
+                group.create_task(flush(log))
 
     async def flush_due(self) -> None:
         """Makes logs durable whose `flush.ms` is over."""

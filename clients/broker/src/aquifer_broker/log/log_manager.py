@@ -162,6 +162,9 @@ class LogManager:
                 home = await self._find_home(topic_id_partition, log_dir, is_new=is_new)
                 log = await self._load(topic_id_partition, config or self._default_config, home)
                 self._logs[key] = log
+                if log.recovery_point < log.active_base_offset:
+                    # What a crash has left in the page cache waits for the disk like what is rolled now.
+                    self._maintenance.rolled(topic_id_partition)
             else:
                 self._dirs.check_online(key)
                 if config is not None:
@@ -233,7 +236,7 @@ class LogManager:
         return self._dirs.states()
 
     def on_rolled(self, listener: Callable[[TopicIdPartition], None]) -> None:
-        """Calls the listener in the event loop after every roll; it must not block."""
+        """Calls the listener in the event loop when rolled segments are durable; it must not block."""
         self._maintenance.on_rolled(listener)
 
     def on_config_changed(self, listener: Callable[[str], None]) -> None:

@@ -82,6 +82,17 @@ class ReadableLog(LogView):
         with self._guard:
             return describe_rolled_segments(self._state, from_offset, limit)
 
+    def copyable_segments(
+        self, from_offset: int = 0, limit: int | None = None
+    ) -> Sequence[RolledSegment]:
+        """As `rolled_segments`, without those that are not on the disk yet.
+
+        A copy of what a power cut takes from the disk would be of no use: the log goes on below it, with other records.
+        """
+        durable_end = self._state.recovery_point
+        rolled = self.rolled_segments(from_offset, limit)
+        return [segment for segment in rolled if segment.end_offset < durable_end]
+
     def aborted_transactions(
         self, fetch_offset: int, upper_bound: int
     ) -> Sequence[AbortedTransaction]:

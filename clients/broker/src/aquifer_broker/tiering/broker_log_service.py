@@ -162,7 +162,7 @@ def _describe(hosted: HostedPartition, query: LogQuery) -> LogDescription:
     log = hosted.log
     segments: Sequence[RolledSegment] = ()
     if query.max_segments > 0:
-        segments = log.rolled_segments(query.segments_from_offset, limit=query.max_segments)
+        segments = log.copyable_segments(query.segments_from_offset, limit=query.max_segments)
     return LogDescription(
         topic_id_partition=query.topic_id_partition,
         is_leader=hosted.is_leader,
