@@ -28,6 +28,7 @@ from aquifer_metadata.adapters.postgres.remote_log_rows import (
 _FORGOTTEN = int(RemotePartitionDeleteState.DELETE_PARTITION_FINISHED)
 _FINISHED = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
 _NO_END = 2**63 - 1
+_FIRST_ID = uuid.UUID(bytes=KafkaUuid.ZERO.raw)
 
 _NOT_FORGOTTEN = f"""NOT EXISTS (
   SELECT FROM remote_log_partition p
@@ -87,7 +88,8 @@ _BY_TIMESTAMP = text(f"""
 SELECT {SEGMENT_COLUMNS} FROM remote_log_segment s
 WHERE s.topic_id = :topic_id AND s.partition = :partition AND s.state = {_FINISHED}
   AND s.max_timestamp_ms >= :timestamp_ms AND s.end_offset >= :min_end_offset AND {_NOT_FORGOTTEN}
-ORDER BY s.start_offset, s.end_offset DESC, s.segment_id LIMIT :page_size OFFSET :skipped
+  AND s.start_offset >= :after_start AND (s.start_offset, -s.end_offset, s.segment_id) > (:after_start, -CAST(:after_end AS bigint), :after_id)
+ORDER BY s.start_offset, s.end_offset DESC, s.segment_id LIMIT :page_size
 """)
 
 _EARLIEST = text(f"""
@@ -147,7 +149,7 @@ class RemoteLogReads:
     ) -> RemoteLogSegmentMetadata | None:
         """See `RemoteLogMetadataManager.find_segment_for_timestamp`."""
         filtered = build_filtered_leader_epoch_map(lineage)
-        skipped = 0
+        after: dict[str, Any] = {"after_start": -1, "after_end": 0, "after_id": _FIRST_ID}
         while True:
             rows = await self._rows(
                 _BY_TIMESTAMP,
@@ -155,7 +157,7 @@ class RemoteLogReads:
                 timestamp_ms=timestamp_ms,
                 min_end_offset=min_end_offset,
                 page_size=_MATCHES_PER_READ,
-                skipped=skipped,
+                **after,
             )
             for row in rows:
                 found = segment_from_row(tip, row)
@@ -168,7 +170,12 @@ class RemoteLogReads:
                     return found
             if len(rows) < _MATCHES_PER_READ:
                 return None
-            skipped += len(rows)
+            # Not a number of rows: those before may be deleted meanwhile.
+            after = {
+                "after_start": found.start_offset,
+                "after_end": found.end_offset,
+                "after_id": segment_uuid(found.segment_id),
+            }
 
     async def earliest_log_offset(self, tip: TopicIdPartition) -> int | None:
         """See `RemoteLogMetadataManager.earliest_log_offset`."""
@@ -183,7 +190,7 @@ class RemoteLogReads:
         return [_event(segment_id, row) for row in rows]
 
     async def _pages(self, tip: TopicIdPartition) -> AsyncIterator[list[Columns]]:
-        after_offset, after_id = -1, uuid.UUID(bytes=KafkaUuid.ZERO.raw)
+        after_offset, after_id = -1, _FIRST_ID
         while True:
             page = await self._rows(
                 PAGE,
