@@ -47,6 +47,7 @@ def _root(
 def main(arguments: list[str] | None = None) -> int:
     """Runs one command line; every failure is one line on standard error that says what, where and the remedy."""
     try:
+        _check_text(sys.argv[1:] if arguments is None else arguments)
         code = app(arguments, prog_name="aquifer", standalone_mode=False)
     except typer.TyperException as error:
         return _refuse(error)
@@ -61,6 +62,13 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.close()
         return 1
     return int(code or 0)
+
+
+def _check_text(arguments: list[str]) -> None:
+    """Refuses what the terminal's encoding made no text of: no name of a topic is like that, and no request could carry it."""
+    for each in arguments:
+        if not each.isascii() and each != each.encode(errors="ignore").decode():
+            raise typer.BadParameter(f"{each!a} is no text; give it in UTF-8")
 
 
 def _refuse(error: typer.TyperException) -> int:

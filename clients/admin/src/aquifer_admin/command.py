@@ -11,6 +11,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 import typer
 from aquifer_rpc.settings import TlsClientSettings
 
+from aquifer_admin.bounds import MAX_SECONDS
 from aquifer_admin.connection import ConnectionOptions, Role, Session
 from aquifer_admin.render import Report, emit
 
@@ -60,6 +61,7 @@ _SHARED: dict[str, tuple[Any, Any]] = {
                 "--timeout",
                 envvar="AQUIFER_ADMIN_TIMEOUT",
                 min=0.1,
+                max=MAX_SECONDS,
                 metavar="SECONDS",
                 help="Deadline of each call.",
                 rich_help_panel=_PANEL,

@@ -9,6 +9,7 @@ import typer
 from aquifer_core.errors import RemoteResourceNotFoundError
 from rich.progress import Progress
 
+from aquifer_admin.bounds import MAX_REPLICAS
 from aquifer_admin.command import command
 from aquifer_admin.connection import Role, Session
 from aquifer_admin.documents import Document
@@ -108,7 +109,8 @@ async def export_topic(
     kafka_property: PropertyOption = None,
     topic: TopicOption = None,
     replication_factor: Annotated[
-        int, typer.Option(min=1, help="Of the metadata topic when it has to be made.")
+        int,
+        typer.Option(min=1, max=MAX_REPLICAS, help="Of the metadata topic when it has to be made."),
     ] = 3,
     write: ApplyOption = False,
 ) -> Report:

@@ -12,6 +12,7 @@ from aquifer.manager.v1.remote_log_manager_service_pb2_grpc import RemoteLogMana
 from aquifer_core.errors import ErrorReason, RemoteResourceNotFoundError
 
 from aquifer_admin import documents
+from aquifer_admin.bounds import MAX_INT32, MAX_SECONDS
 from aquifer_admin.cluster import find_partition, find_topic, in_parallel, partitions_of
 from aquifer_admin.command import command
 from aquifer_admin.connection import Peer, Role, Session
@@ -95,9 +96,10 @@ class TaskChoice(StrEnum):
 
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
-PartitionArgument = Annotated[int, typer.Argument(metavar="PARTITION", min=0)]
+PartitionArgument = Annotated[int, typer.Argument(metavar="PARTITION", min=0, max=MAX_INT32)]
 OptionalPartition = Annotated[
-    int | None, typer.Argument(metavar="[PARTITION]", min=0, help="Left out: the whole topic.")
+    int | None,
+    typer.Argument(metavar="[PARTITION]", min=0, max=MAX_INT32, help="Left out: the whole topic."),
 ]
 
 
@@ -135,7 +137,8 @@ async def run_task(
         bool, typer.Option("--dry-run", help="Say what would be done (expiration, scrub).")
     ] = False,
     run_timeout: Annotated[
-        float, typer.Option(min=1, metavar="SECONDS", help="How long the run may take.")
+        float,
+        typer.Option(min=1, max=MAX_SECONDS, metavar="SECONDS", help="How long the run may take."),
     ] = _RUN_TIMEOUT_S,
 ) -> Report:
     """Run a task of a partition now and wait for it."""

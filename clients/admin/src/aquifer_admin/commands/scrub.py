@@ -8,6 +8,7 @@ from aquifer.manager.v1 import remote_log_manager_service_pb2 as manager_pb2
 from aquifer.manager.v1.remote_log_manager_service_pb2_grpc import RemoteLogManagerServiceStub
 
 from aquifer_admin import documents
+from aquifer_admin.bounds import MAX_INT32, MAX_SECONDS
 from aquifer_admin.cluster import find_topic, partitions_of
 from aquifer_admin.command import command
 from aquifer_admin.commands.partitions import managers_of
@@ -40,7 +41,8 @@ async def scrub(
     session: Session,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
     partition: Annotated[
-        int | None, typer.Argument(metavar="[PARTITION]", min=0, help="Left out: all of them.")
+        int | None,
+        typer.Argument(metavar="[PARTITION]", min=0, max=MAX_INT32, help="Left out: all of them."),
     ] = None,
     *,
     heal: Annotated[
@@ -56,7 +58,10 @@ async def scrub(
         str | None, typer.Option(help="Of a topic that was deleted; with PARTITION.")
     ] = None,
     run_timeout: Annotated[
-        float, typer.Option(min=1, metavar="SECONDS", help="How long one partition may take.")
+        float,
+        typer.Option(
+            min=1, max=MAX_SECONDS, metavar="SECONDS", help="How long one partition may take."
+        ),
     ] = _RUN_TIMEOUT_S,
 ) -> Report:
     """Find segments that are missing, extra or corrupt; change nothing without --heal. Exit code 1 when something is left."""

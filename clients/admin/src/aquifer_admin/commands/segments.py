@@ -13,6 +13,7 @@ from aquifer_core.errors import RemoteResourceNotFoundError
 from rich.progress import Progress, TaskID
 
 from aquifer_admin import documents
+from aquifer_admin.bounds import MAX_INT32
 from aquifer_admin.cluster import partitions_of, read_segments_of_all
 from aquifer_admin.command import command
 from aquifer_admin.connection import Peer, Role, Session
@@ -114,7 +115,7 @@ TopicOption = Annotated[
     str | None, typer.Option("--topic", help="Only this topic; makes looking for an id quick.")
 ]
 PartitionOption = Annotated[
-    int | None, typer.Option("--partition", min=0, help="Only this partition.")
+    int | None, typer.Option("--partition", min=0, max=MAX_INT32, help="Only this partition.")
 ]
 
 
@@ -254,10 +255,11 @@ async def warm(
     topic: TopicOption = None,
     partition: PartitionOption = None,
     start_position: Annotated[
-        int, typer.Option(min=0, help="First position in the `.log` file.")
+        int, typer.Option(min=0, max=MAX_INT32, help="First position in the `.log` file.")
     ] = 0,
     end_position: Annotated[
-        int | None, typer.Option(min=0, help="Last position; the end when not given.")
+        int | None,
+        typer.Option(min=0, max=MAX_INT32, help="Last position; the end when not given."),
     ] = None,
 ) -> Report:
     """Load segments into the caches of the storage service, as far as there is room, before somebody reads them."""

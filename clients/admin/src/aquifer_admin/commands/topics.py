@@ -10,6 +10,7 @@ from aquifer.metadata.v1 import cluster_metadata_service_pb2 as cluster_pb2
 from aquifer.metadata.v1.cluster_metadata_service_pb2_grpc import ClusterMetadataServiceStub
 
 from aquifer_admin import documents
+from aquifer_admin.bounds import MAX_INT32, MAX_REPLICAS
 from aquifer_admin.cluster import find_topic, partitions_of, read_segments_of_all, read_snapshot
 from aquifer_admin.command import command
 from aquifer_admin.connection import Peer, Role, Session
@@ -100,8 +101,12 @@ async def create(
     session: Session,
     topic: TopicArgument,
     *,
-    partitions: Annotated[int, typer.Option(help="Partitions; -1: the cluster's default.")] = -1,
-    replication_factor: Annotated[int, typer.Option(help="Replicas; -1: the default.")] = -1,
+    partitions: Annotated[
+        int, typer.Option(min=-1, max=MAX_INT32, help="Partitions; -1: the cluster's default.")
+    ] = -1,
+    replication_factor: Annotated[
+        int, typer.Option(min=-1, max=MAX_REPLICAS, help="Replicas; -1: the default.")
+    ] = -1,
     config: Annotated[
         list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="A setting.")
     ] = None,
@@ -174,7 +179,8 @@ async def alter(
         typer.Option("--subtract", metavar="KEY=VALUE", help="Remove from a list."),
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", min=1, help="Number of partitions afterwards.")
+        int | None,
+        typer.Option("--partitions", min=1, max=MAX_INT32, help="Number of partitions afterwards."),
     ] = None,
     validate_only: CheckOnly = False,
 ) -> Report:

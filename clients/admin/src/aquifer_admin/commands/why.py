@@ -7,6 +7,7 @@ from aquifer.common.v1 import partition_pb2
 from aquifer.manager.v1 import remote_log_manager_service_pb2 as manager_pb2
 from aquifer.manager.v1.remote_log_manager_service_pb2_grpc import RemoteLogManagerServiceStub
 
+from aquifer_admin.bounds import MAX_INT32, MAX_INT64
 from aquifer_admin.cluster import find_topic, in_parallel, partitions_of
 from aquifer_admin.command import command
 from aquifer_admin.commands.partitions import managers_of
@@ -36,11 +37,12 @@ async def why(
     session: Session,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
     partition: Annotated[
-        int | None, typer.Argument(metavar="[PARTITION]", min=0, help="Left out: all of them.")
+        int | None,
+        typer.Argument(metavar="[PARTITION]", min=0, max=MAX_INT32, help="Left out: all of them."),
     ] = None,
     *,
     offset: Annotated[
-        int | None, typer.Option(min=0, help="Explain the segments that hold it.")
+        int | None, typer.Option(min=0, max=MAX_INT64, help="Explain the segments that hold it.")
     ] = None,
     segment: Annotated[
         str | None, typer.Option(metavar="ID", help="Explain this remote segment.")
