@@ -3,11 +3,13 @@
 import datetime
 import ipaddress
 import ssl
+import struct
 from pathlib import Path
 
 import confluent_kafka
 import pytest
 from aquifer_broker.app import BrokerNode
+from aquifer_broker.protocol.versions import ApiKey
 from aquifer_core.errors import InvalidConfigurationError
 from confluent_kafka.admin import AdminClient
 from cryptography import x509
@@ -159,3 +161,16 @@ async def test_a_request_over_the_limit_closes_its_connection_only(
             await wire.receive_bytes()
     admin = {"bootstrap.servers": f"127.0.0.1:{port}"}
     assert await in_thread(lambda: AdminClient(admin).list_topics(timeout=60).brokers)
+
+
+async def test_a_request_that_announces_more_than_it_has_closes_its_connection_only(
+    start_broker: StartBroker,
+) -> None:
+    node = await start_broker(1)
+    port = node.port("PLAINTEXT")
+    async with KafkaWire(port) as wire, KafkaWire(port) as other:
+        topic = await WireTopic.create(other)
+        await wire.send_bytes(struct.pack(">hhihi", ApiKey.METADATA, 1, 7, -1, 2**31 - 1))
+        with pytest.raises((EOFError, ConnectionError)):
+            await wire.receive_bytes()
+        assert (await topic.produce(client_batch())).base_offset == 0

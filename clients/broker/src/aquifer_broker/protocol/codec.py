@@ -1,6 +1,7 @@
 """Bytes to requests and responses to bytes, through kio, without copying records."""
 
 import functools
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,6 +13,11 @@ from kio.serial.errors import SerialError
 from kio.serial.readers import read_int16
 
 from aquifer_broker.protocol.entities import build
+from aquifer_broker.protocol.request_shape import (
+    ArrayTooLongError,
+    array_check,
+    without_unknown_tags,
+)
 from aquifer_broker.protocol.versions import SUPPORTED, ApiKey
 
 __all__ = ["BufferChain", "MalformedRequestError", "Request", "decode", "encode"]
@@ -91,9 +97,9 @@ class _FrameSink:
 @functools.cache
 def _request_readers(
     api_key: ApiKey, version: int
-) -> tuple[Callable[..., Any], Callable[..., Any]]:
+) -> tuple[Callable[..., Any], Callable[..., Any], Callable[[memoryview, int], int]]:
     schema = load_request_schema(api_key, version)
-    return entity_reader(schema.__header_schema__), entity_reader(schema)
+    return entity_reader(schema.__header_schema__), entity_reader(schema), array_check(schema)
 
 
 @functools.cache
@@ -114,7 +120,15 @@ def decode(frame: memoryview) -> Request:
     """
     try:
         return _decode(frame)
-    except (SerialError, ValueError, IndexError) as error:
+    except (
+        KeyError,
+        SerialError,
+        ValueError,
+        IndexError,
+        OverflowError,
+        struct.error,
+        ArrayTooLongError,
+    ) as error:
         raise MalformedRequestError(f"cannot read a request: {error}") from error
 
 
@@ -129,9 +143,12 @@ def _decode(frame: memoryview) -> Request:
     if not supported.lowest <= version <= supported.highest:
         correlation_id = int.from_bytes(frame[4:8], "big", signed=True)
         raise UnsupportedVersionError(api_key, version, correlation_id)
-    read_header, read_body = _request_readers(api_key, version)
-    header, header_size = read_header(frame, 0)
-    body, _ = read_body(frame, header_size)
+    try:
+        header, body = _read(api_key, version, frame)
+    except KeyError:
+        # The reader's word for a tagged field that it does not know, which is to be ignored (KIP-482).
+        schema = load_request_schema(api_key, version)
+        header, body = _read(api_key, version, without_unknown_tags(frame, schema))
     return Request(
         api_key=api_key,
         api_version=version,
@@ -140,6 +157,14 @@ def _decode(frame: memoryview) -> Request:
         body=body,
         size_bytes=len(frame),
     )
+
+
+def _read(api_key: ApiKey, version: int, frame: memoryview) -> tuple[Any, Any]:
+    read_header, read_body, check_arrays = _request_readers(api_key, version)
+    header, header_size = read_header(frame, 0)
+    check_arrays(frame, header_size)
+    body, _ = read_body(frame, header_size)
+    return header, body
 
 
 def encode(
