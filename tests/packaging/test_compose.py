@@ -102,7 +102,7 @@ def test_brokers_wait_for_metadata_and_never_for_the_cold_path() -> None:
 def test_the_service_accepts_its_variables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     settings_type, prefix = _SETTINGS[name]
     variables = resolved(_SERVICES[name]["environment"])
-    assert all(key.startswith(prefix) for key in variables)
+    assert all(key.startswith(prefix) for key in variables.keys() - {"PGPASSWORD"})
     for key, value in variables.items():
         monkeypatch.setenv(key, value)
     settings = load_settings(settings_type, prefix)
@@ -116,8 +116,34 @@ def test_credentials_and_addresses_of_both_ends_agree(monkeypatch: pytest.Monkey
     assert storage["AQUIFER_STORAGE_S3__SECRET_KEY"] == minio["MINIO_ROOT_PASSWORD"]
     postgres = resolved(_SERVICES["postgres"]["environment"])
     dsn = resolved(_SERVICES["metadata"]["environment"])["AQUIFER_METADATA_DATABASE__DSN"]
-    user, password = postgres["POSTGRES_USER"], postgres["POSTGRES_PASSWORD"]
-    assert dsn == f"postgresql://{user}:{password}@postgres:5432/{postgres['POSTGRES_DB']}"
+    assert (
+        dsn == f"postgresql://{postgres['POSTGRES_USER']}@postgres:5432/{postgres['POSTGRES_DB']}"
+    )
+    given = resolved(_SERVICES["metadata"]["environment"])["PGPASSWORD"]
+    assert given == postgres["POSTGRES_PASSWORD"]
+
+
+@every_service
+def test_no_secret_is_put_into_an_address(name: str) -> None:
+    """Where a password with `@`, `/` or `%` in it would be taken for something else."""
+    for key, value in (_SERVICES[name].get("environment") or {}).items():
+        assert not re.search(r"\w+://.*\$\{\w+(PASSWORD|KEY)", str(value)), key
+
+
+@every_service
+def test_logs_do_not_fill_the_disk(name: str) -> None:
+    """Docker itself keeps every line for ever."""
+    service = _SERVICES[name]
+    if service.get("profiles") != ["tools"]:
+        assert {"max-size", "max-file"} <= service["logging"]["options"].keys()
+
+
+def test_what_only_observes_cannot_take_the_memory_of_what_holds_data() -> None:
+    for name in ("otel-collector", "jaeger", "prometheus", "grafana"):
+        assert re.fullmatch(r"\d+m", _SERVICES[name]["mem_limit"])
+    collector = yaml.safe_load((ROOT / "deploy/otel-collector/config.yaml").read_text())
+    refuses_at = collector["processors"]["memory_limiter"]["limit_mib"]
+    assert refuses_at < int(_SERVICES["otel-collector"]["mem_limit"].removesuffix("m"))
 
 
 @every_service

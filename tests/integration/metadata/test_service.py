@@ -2,14 +2,18 @@
 
 import asyncio
 import signal
+from urllib.parse import urlsplit
+from uuid import uuid4
 
 import builders
+import psycopg
 import pytest
 from aquifer_metadata.adapters.postgres.database import Database, DatabaseOptions
 from aquifer_metadata.adapters.postgres.schema import check_schema
 from contract.remote_log_metadata.steps import brought_to, found, listed
 from fixtures.metadata_process import process, running
 from fixtures.otlp import OtlpCollector, SpanNode
+from psycopg import sql
 
 
 async def test_migrate_brings_the_schema_up_to_date_and_ends(database_dsn: str) -> None:
@@ -39,6 +43,34 @@ async def test_a_misspelt_setting_ends_the_start_and_the_password_is_not_shown(
     _, errors = await command.communicate()
     assert command.returncode == 1
     assert b"hunter2" not in errors
+
+
+async def test_a_password_may_come_from_the_environment_of_libpq_whatever_is_in_it(
+    postgres_dsn: str, database_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docker-compose.yml gives it: in an address `@` and `/` would mean something else."""
+    user, password = f"user_{uuid4().hex}", "p@ss/w%rd"
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute(
+            sql.SQL("CREATE ROLE {} LOGIN SUPERUSER PASSWORD {}").format(
+                sql.Identifier(user), sql.Literal(password)
+            )
+        )
+    parts = urlsplit(database_dsn)
+    monkeypatch.setenv("PGPASSWORD", password)
+    try:
+        address = parts._replace(netloc=f"{user}@{parts.hostname}:{parts.port}").geturl()
+        command = await process("migrate", DATABASE__DSN=address)
+        _, errors = await command.communicate()
+        assert command.returncode == 0, errors
+        refused = parts._replace(netloc=f"{user}:{password}@{parts.hostname}:{parts.port}").geturl()
+        command = await process("migrate", DATABASE__DSN=refused)
+        await command.communicate()
+        assert command.returncode != 0
+    finally:
+        with psycopg.connect(database_dsn, autocommit=True) as connection:
+            for statement in ("REASSIGN OWNED BY {} TO CURRENT_USER", "DROP ROLE {}"):
+                connection.execute(sql.SQL(statement).format(sql.Identifier(user)))
 
 
 async def test_statements_are_spans_of_their_rpc_and_history_names_the_trace(

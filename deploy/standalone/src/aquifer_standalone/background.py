@@ -17,7 +17,8 @@ from aquifer_standalone.run import STATE_FILE
 from aquifer_standalone.supervisor import is_supervised
 
 _START_S = 120.0
-_STOP_S = 60.0
+STOP_S = 180.0
+"""How long `down` waits; longer than all parts may take one after the other."""
 _POLL_S = 0.1
 _TAIL_LINES = 15
 
@@ -56,10 +57,10 @@ def down(data_dir: Path) -> int:
         _console.print(f"nothing runs on {data_dir}")
         return 0
     os.kill(state["pid"], signal.SIGTERM)
-    deadline = time.monotonic() + _STOP_S
+    deadline = time.monotonic() + STOP_S
     while _alive(state["pid"]):
         if time.monotonic() > deadline:
-            raise UnavailableError(f"process {state['pid']} has not stopped within {_STOP_S:.0f} s")
+            raise UnavailableError(f"process {state['pid']} has not stopped within {STOP_S:.0f} s")
         time.sleep(_POLL_S)
     _console.print("stopped; the data stays in", data_dir)
     return 0

@@ -20,6 +20,8 @@ from aquifer_standalone.supervisor import Supervisor
 
 BUCKET: Final = "aquifer"
 _ACCESS_KEY: Final = "aquifer"
+# Longer than draining and sending the last telemetry takes.
+_STOP_GRACE_S: Final = 45.0
 _FIRST_PORTS: Final = {
     "storage": 7100,
     "metadata": 7200,
@@ -152,6 +154,7 @@ class Stack:
             readiness=lambda: grpc_serving(address),
             depends_on=depends_on,
             ports=tuple(self._ports[name]),
+            stop_grace_s=_STOP_GRACE_S,
         )
 
     def _metadata_environment(self) -> dict[str, str]:
@@ -189,7 +192,7 @@ class Stack:
             readiness=lambda: kafka_serving(LOOPBACK, self._ports["broker"][number].number),
             depends_on=("metadata",),
             ports=(self._ports["broker"][number], self._ports["broker-log"][number]),
-            stop_grace_s=20.0,
+            stop_grace_s=_STOP_GRACE_S,
         )
 
     def _broker_properties(self, number: int) -> dict[str, str]:

@@ -74,13 +74,19 @@ def run_service(
     sys.exit(0)
 
 
+def own_stop_s(settings: ServiceSettings) -> float:
+    """How long a server may take to drain, and to send the last traces and metrics to a collector that does not answer."""
+    grpc = settings.grpc
+    return grpc.drain_delay_s + grpc.drain_grace_s + 2 * settings.telemetry.export_timeout_s
+
+
 @contextmanager
 def _process(settings: S, workers: int) -> Iterator[tuple[S, Heartbeat | None]]:
     """The settings of this process: one of many workers, or the only one. The parent of workers exits in here."""
     if workers == 1:
         yield settings, None
         return
-    stop_s = settings.grpc.drain_delay_s + settings.grpc.drain_grace_s + _STOP_MARGIN_S
+    stop_s = own_stop_s(settings) + _STOP_MARGIN_S
     with shared_address(settings.grpc.listen) as listen:
         outcome = WorkerProcesses(workers, stop_s=stop_s).run()
         if isinstance(outcome, int):

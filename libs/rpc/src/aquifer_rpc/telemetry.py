@@ -36,7 +36,7 @@ def telemetry(settings: TelemetrySettings, service_name: str) -> Iterator[None]:
     """Exports traces and metrics while the context is open; does nothing without an endpoint.
 
     Providers of OpenTelemetry are global and can be set once in a process, so this is entered once, outside of everything
-    else. On the way out what is queued is sent, in at most `export_timeout_s`.
+    else. On the way out what is queued is sent, traces and then metrics, in at most `export_timeout_s` each.
     """
     propagate.set_global_textmap(TraceContextTextMapPropagator())
     if settings.otlp_endpoint is None:
