@@ -2,8 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
@@ -165,11 +165,12 @@ class Database:
                     connection = await _connected(engine)
                 stack.push_async_callback(self._give_back, connection)
                 committing = commits
-                result = await work(connection)
-                if transactional:
-                    committing = True
-                    await connection.commit()
-                return result
+                async with _left_when_read_only(connection):
+                    result = await work(connection)
+                    if transactional:
+                        committing = True
+                        await connection.commit()
+                    return result
         except PoolTimeoutError as error:
             raise self._unavailable("every database connection is in use") from error
         except DBAPIError as error:
@@ -209,7 +210,8 @@ class Database:
             return error
         unavailable = self._unavailable(f"the database does not answer: {error.orig}")
         # After a lost COMMIT nobody knows whether it happened: the caller repeats, idempotently.
-        return unavailable if committing else _RepeatableError(unavailable)
+        lost = committing and state != _READ_ONLY
+        return unavailable if lost else _RepeatableError(unavailable)
 
     def _unavailable(self, message: str) -> RemoteStorageUnavailableError:
         return RemoteStorageUnavailableError(
@@ -225,6 +227,17 @@ async def _connected(engine: AsyncEngine) -> AsyncConnection:
     except asyncio.CancelledError as cancelled:
         # Frames in a traceback would keep a socket that was being opened, and the server waiting, until they are collected.
         raise cancelled.with_traceback(None) from None
+
+
+@asynccontextmanager
+async def _left_when_read_only(connection: AsyncConnection) -> AsyncIterator[None]:
+    """Closes a connection to a server that is no primary any more: it would be given out again, and refuse, as long as that server lives."""
+    try:
+        yield
+    except DBAPIError as error:
+        if getattr(error.orig, "sqlstate", None) == _READ_ONLY:
+            await connection.invalidate(error)
+        raise
 
 
 class _RepeatableError(Exception):
