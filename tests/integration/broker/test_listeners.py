@@ -170,7 +170,9 @@ async def test_a_request_that_announces_more_than_it_has_closes_its_connection_o
     port = node.port("PLAINTEXT")
     async with KafkaWire(port) as wire, KafkaWire(port) as other:
         topic = await WireTopic.create(other)
-        await wire.send_bytes(struct.pack(">hhihi", ApiKey.METADATA, 1, 7, -1, 2**31 - 1))
+        await wire.send_bytes(
+            struct.pack(">hhih", ApiKey.METADATA, 12, 7, -1) + b"\0\xff\xff\xff\xff\x0f"
+        )
         with pytest.raises((EOFError, ConnectionError)):
             await wire.receive_bytes()
         assert (await topic.produce(client_batch())).base_offset == 0
