@@ -5,7 +5,12 @@ import subprocess
 import sys
 
 from aquifer_broker.coordination.group import Group
-from aquifer_broker.coordination.group_values import GroupSettings, JoinRequest, MemberIdentity
+from aquifer_broker.coordination.group_values import (
+    GroupSettings,
+    GroupState,
+    JoinRequest,
+    MemberIdentity,
+)
 from aquifer_broker.coordination.subscriptions import subscribed_topics
 
 TOPICS = struct.pack(">hi", 1, 2) + b"\0\1a\0\2bc" + struct.pack(">i", -1)
@@ -26,7 +31,8 @@ def group(*subscriptions: bytes) -> Group:
             protocols=(("range", subscription),),
         )
         made.join(request, 0, lambda _: None)
-    made.tick(0)
+    while made.state is GroupState.PREPARING_REBALANCE:
+        made.tick(0)
     return made
 
 
