@@ -83,6 +83,32 @@ def test_wrong_usage_ends_with_two(
     assert line.endswith("(`--help` shows the usage)")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [("metadata", "import"), ("metadata", "export"), ("metadata", "export", "--apply")],
+)
+def test_a_kafka_cluster_that_is_not_there_is_named_with_the_way_to_say_where_it_is(
+    capsys: Captured, arguments: tuple[str, ...]
+) -> None:
+    with hold_port() as port:
+        address = f"127.0.0.1:{port.number}"
+        code, line = fail(capsys, *arguments, "--bootstrap-server", address, "--timeout", "1")
+    assert code == 1
+    assert line.startswith(f"aquifer: the Kafka cluster at {address}: ")
+    assert "say where it is with --bootstrap-server" in line
+
+
+@pytest.mark.parametrize("verb", ["import", "export"])
+def test_a_property_that_the_kafka_client_does_not_know_is_told(
+    capsys: Captured, verb: str
+) -> None:
+    given = ("--bootstrap-server", "127.0.0.1:1", "--property", "nonsense=1")
+    code, line = fail(capsys, "metadata", verb, *given)
+    assert code == 1
+    assert 'No such configuration property: "nonsense"; give properties' in line
+    assert line.endswith("(INVALID_CONFIGURATION)")
+
+
 def test_nothing_is_deleted_when_nobody_can_confirm(capsys: Captured) -> None:
     code, line = fail(capsys, "topics", "delete", "orders")
     assert (code, "give --yes" in line) == (2, True)

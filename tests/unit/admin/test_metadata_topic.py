@@ -131,7 +131,15 @@ def test_the_bytes_are_those_of_the_format() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [b"", b"\x01", b"\x02\x00\x00", b"\x01\x09\x00", encode(segment())[:-3]]
+    "value",
+    [
+        b"",
+        b"\x01",
+        b"\x02\x00\x00",
+        b"\x01\x09\x00",
+        encode(segment())[:-3],
+        encode(segment()).replace(b"orders", b"order\xff"),
+    ],
 )
 def test_what_cannot_be_read_is_said(value: bytes) -> None:
     with pytest.raises(CorruptRecordError):

@@ -56,7 +56,10 @@ class FlexibleReader:
         raw = self.nullable_bytes()
         if raw is None:
             raise CorruptRecordError("a text is null that must not be")
-        return raw.decode()
+        try:
+            return raw.decode()
+        except UnicodeDecodeError as error:
+            raise CorruptRecordError("a text is not in UTF-8") from error
 
     def array(self, read_item: Callable[[], T]) -> list[T]:
         """Items, each read by a function."""

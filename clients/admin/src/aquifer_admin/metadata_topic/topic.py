@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from aquifer_core.errors import (
+    CorruptRecordError,
     DeadlineExceededError,
     ErrorReason,
     RemoteResourceNotFoundError,
-    UnavailableError,
 )
 from aquifer_core.ids import KafkaUuid
 from aquifer_core.java_hash import kafka_metadata_partition
@@ -26,6 +27,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from aquifer_admin.metadata_topic.failures import told
 from aquifer_admin.metadata_topic.records import Record, Segment, Update, decode, encode
 
 NAME: Final = "__remote_log_metadata"
@@ -41,7 +43,7 @@ _MESSAGES_AT_ONCE: Final = 1_000
 
 
 class MetadataTopic:
-    """Blocking, for a thread of its own; every method raises UnavailableError when the cluster fails it.
+    """Blocking, for a thread of its own; what the cluster fails with is told by every method.
 
     Args:
         properties: of librdkafka, `bootstrap.servers` among them.
@@ -59,54 +61,52 @@ class MetadataTopic:
             RemoteResourceNotFoundError: there is no such topic.
             CorruptRecordError: a record cannot be read.
         """
-        consumer = Consumer(
-            {
-                **self._properties,
-                "group.id": "aquifer-admin",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-            }
-        )
-        try:
-            return self._read_all(consumer, progress)
-        except KafkaException as error:
-            raise _unavailable(error) from error
-        finally:
-            consumer.close()
+        with self._failures():
+            consumer = Consumer(
+                {
+                    **self._properties,
+                    "group.id": "aquifer-admin",
+                    "enable.auto.commit": False,
+                    "enable.partition.eof": True,
+                }
+            )
+            try:
+                return self._read_all(consumer, progress)
+            finally:
+                consumer.close()
 
     def write(self, records: Iterable[Segment | Update], progress: Callable[[int], None]) -> None:
         """Append records, in their order within each user partition, and wait until all are acknowledged."""
         failures: list[KafkaError] = []
-        producer = Producer(
-            {
-                **self._properties,
-                "enable.idempotence": True,
-                "on_delivery": lambda error, _: failures.append(error) if error else None,
-            }
-        )
-        try:
+        with self._failures():
+            producer = Producer(
+                {
+                    **self._properties,
+                    "enable.idempotence": True,
+                    "on_delivery": lambda error, _: failures.append(error) if error else None,
+                }
+            )
             partitions = len(self._partitions(AdminClient(self._properties)))
             for number, record in enumerate(records):
                 _append(producer, record, partitions)
                 progress(number)
             left = producer.flush(self._timeout_s)
-        except KafkaException as error:
-            raise _unavailable(error) from error
-        if failures:
-            raise UnavailableError(f"{NAME}: {failures[0].str()}")
+            if failures:
+                raise KafkaException(failures[0])
         if left:
             raise DeadlineExceededError(f"{NAME}: {left} records were not acknowledged in time")
 
     def make(self, replication_factor: int) -> None:
         """Make the topic as a broker would; nothing happens when it exists."""
-        admin = AdminClient(self._properties)
         new = NewTopic(NAME, _PARTITIONS, replication_factor, config=_CONFIG)
-        try:
-            for future in admin.create_topics([new], request_timeout=self._timeout_s).values():
-                future.result(self._timeout_s)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise _unavailable(error) from error
+        with self._failures():
+            admin = AdminClient(self._properties)
+            try:
+                for future in admin.create_topics([new], request_timeout=self._timeout_s).values():
+                    future.result(self._timeout_s)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
 
     def user_partitions(self, topic: str | None = None) -> list[tuple[str, str, int]]:
         """Topic, topic id and number of every partition of the cluster, or of one topic.
@@ -114,8 +114,8 @@ class MetadataTopic:
         Raises:
             RemoteResourceNotFoundError: there is no such topic.
         """
-        admin = AdminClient(self._properties)
-        try:
+        with self._failures():
+            admin = AdminClient(self._properties)
             listed = sorted(admin.list_topics(timeout=self._timeout_s).topics)
             if topic is not None and topic not in listed:
                 raise _missing(topic)
@@ -125,8 +125,9 @@ class MetadataTopic:
                 for start in range(0, len(names), _DESCRIBED_AT_ONCE)
                 for each in self._described(admin, names[start : start + _DESCRIBED_AT_ONCE])
             ]
-        except KafkaException as error:
-            raise _unavailable(error) from error
+
+    def _failures(self) -> AbstractContextManager[None]:
+        return told(str(self._properties["bootstrap.servers"]))
 
     def _described(self, admin: AdminClient, names: list[str]) -> list[tuple[str, str, int]]:
         futures = admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
@@ -167,7 +168,11 @@ def _take(message: Message, values: dict[int, list[Record]], waiting: set[int]) 
     if error is None:
         value = message.value()
         assert partition is not None  # of a message without error
-        values[partition].append(decode(value if isinstance(value, bytes) else b""))
+        try:
+            values[partition].append(decode(value if isinstance(value, bytes) else b""))
+        except CorruptRecordError as failure:
+            text = f"{NAME}-{partition} at offset {message.offset()}: {failure.message}"
+            raise CorruptRecordError(text) from failure
     elif error.code() == KafkaError._PARTITION_EOF and partition is not None:
         waiting.discard(partition)
     elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:
@@ -198,9 +203,3 @@ def _missing(topic: str) -> RemoteResourceNotFoundError:
         reason=ErrorReason.TOPIC_NOT_FOUND,
         metadata={"topic": topic},
     )
-
-
-def _unavailable(error: KafkaException) -> UnavailableError:
-    cause = error.args[0]
-    text = cause.str() if isinstance(cause, KafkaError) else str(cause)
-    return UnavailableError(f"the Kafka cluster: {text}")
