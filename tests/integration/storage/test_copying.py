@@ -8,6 +8,7 @@ from pathlib import Path
 import builders
 import pytest
 from aquifer_core.errors import (
+    AquiferError,
     ConcurrentUpdateError,
     RemoteResourceNotFoundError,
     RemoteStorageUnavailableError,
@@ -18,7 +19,7 @@ from aquifer_storage.domain.options import StorageOptions
 from aquifer_storage.domain.remote_storage import RemoteStorage
 from contract.remote_storage_manager import copied, joined
 from fixtures.hooked_object_store import COPY_OPTIONS as OPTIONS
-from fixtures.hooked_object_store import HookedObjectStore
+from fixtures.hooked_object_store import Hook, HookedObjectStore
 
 
 class CountingSource(builders.BytesLogSource):
@@ -40,6 +41,13 @@ def left(tmp_path: Path) -> Callable[[], list[str]]:
 
 SMALL, LARGE = 15_000, 90_000
 """The indexes of a small one lie in its manifest."""
+
+
+def is_only_a_mark(left: list[str]) -> bool:
+    """Whether nothing is left but what keeps others from finishing a copy of the same id."""
+    return [name.rpartition(".")[2] for name in left] in ([], ["manifest"])
+
+
 AFTER_THE_LOG = [
     ("size_bytes", ".log"),
     ("put", ".indexes"),
@@ -69,7 +77,7 @@ async def test_a_copy_that_fails_at_any_step_leaves_nothing(
     step: tuple[int, str, str],
     left: Callable[[], list[str]],
 ) -> None:
-    """SR-16: a failed copy leaves nothing dangling; T16."""
+    """SR-16: a failed copy leaves nothing dangling, and after its deletion nothing at all; T16."""
     size_bytes, operation, suffix = step
     failures = 0
 
@@ -85,6 +93,13 @@ async def test_a_copy_that_fails_at_any_step_leaves_nothing(
         await copied(storage, segment)
     assert failures == 1
     assert storage.writer.budget.used_bytes == 0
+    assert is_only_a_mark(left())
+    if left():
+        with pytest.raises(ConcurrentUpdateError, match="new segment id"):
+            await copied(storage, segment)
+        assert is_only_a_mark(left())
+    assert [stored async for stored in storage.list_stored_segments()] == []
+    await storage.delete_log_segment_data(segment.metadata)
     assert left() == []
     metadata = await copied(storage, segment)
     assert await joined(storage.fetch_log_segment(metadata, 0)) == segment.log
@@ -116,6 +131,8 @@ async def test_a_copy_that_is_cancelled_at_any_step_leaves_nothing(
     with pytest.raises(asyncio.CancelledError):
         await copy
     assert storage.writer.budget.used_bytes == 0
+    assert is_only_a_mark(left())
+    await storage.delete_log_segment_data(segment.metadata)
     assert left() == []
 
 
@@ -264,8 +281,52 @@ async def test_a_copy_whose_log_another_process_cleans_up_does_not_succeed(
     objects.before = first_attempt_fails
     with pytest.raises(ConcurrentUpdateError, match="new segment id"):
         await copied(storage, segment)
-    assert left() == []
+    assert is_only_a_mark(left())
     await other.writer.close()
+
+
+async def test_no_copy_is_acknowledged_while_others_of_the_same_id_are_cleaned_up(
+    files: FilesystemObjectStore,
+) -> None:
+    """One has cleaned up; another, which has seen its mark, is about to take the log: it would be that of the third."""
+    segment = builders.segment(size_bytes=SMALL)
+    hooked = [HookedObjectStore(files) for _ in range(3)]
+    one, another, third = (
+        RemoteStorage(each, options=OPTIONS, writer_version="1") for each in hooked
+    )
+    holds = [asyncio.Event(), asyncio.Event()]
+    reached = [asyncio.Event(), asyncio.Event()]
+
+    def failing(number: int) -> Hook:
+        failed = False
+
+        async def before(operation: str, key: str) -> None:
+            nonlocal failed
+            if operation == "create" and key.endswith(".manifest") and not failed:
+                failed = True
+                raise RemoteStorageUnavailableError("no", retry_after_ms=1)
+            if operation == "delete" and key.endswith(".log"):
+                reached[number].set()
+                await holds[number].wait()
+
+        return before
+
+    hooked[0].before, hooked[1].before = failing(0), failing(1)
+    failures = []
+    for number, storage in enumerate((one, another)):
+        copy = storage.copy_log_segment_data(segment.metadata, segment.data)
+        failures.append(asyncio.create_task(copy))
+        async with asyncio.timeout(60):
+            await reached[number].wait()
+    holds[0].set()
+    await asyncio.wait(failures[:1])
+    with pytest.raises(ConcurrentUpdateError, match="new segment id"):
+        await copied(third, segment)
+    holds[1].set()
+    await asyncio.wait(failures)
+    assert all(isinstance(each.exception(), AquiferError) for each in failures)
+    for storage in (one, another, third):
+        await storage.writer.close()
 
 
 @pytest.mark.parametrize("size_bytes", [SMALL, LARGE])

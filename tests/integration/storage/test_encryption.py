@@ -23,6 +23,7 @@ from aquifer_storage.adapters.file_key_ring import FileKeyRing
 from aquifer_storage.adapters.filesystem import FilesystemObjectStore
 from aquifer_storage.app import running_server
 from aquifer_storage.domain.options import StorageOptions, TopicOptions
+from aquifer_storage.domain.ports import Written
 from aquifer_storage.domain.remote_storage import RemoteStorage
 from aquifer_storage.settings import (
     Backend,
@@ -268,11 +269,11 @@ async def test_a_copy_whose_answer_was_lost_knows_its_own_log(
     """A repeat of the request that made the object is refused, as the object is there."""
     create, complete = objects.create, HookedUpload.complete
 
-    async def create_again(key: str, data: bytes, *, sha256: str | None = None) -> bool:
+    async def create_again(key: str, data: bytes, *, sha256: str | None = None) -> Written:
         return await create(key, data) and await create(key, data)
 
-    async def complete_again(upload: HookedUpload, *, replace: bool = True) -> bool:
-        assert await complete(upload, replace=replace)
+    async def complete_again(upload: HookedUpload) -> bool:
+        assert await complete(upload)
         return False
 
     monkeypatch.setattr(objects, "create", create_again)

@@ -120,7 +120,7 @@ async def test_a_store_that_refuses_conditions_is_written_to_without(
     assert not await store.create(keys.manifest, b"another")
     upload = await store.start_upload(keys.log, 5 * MIB)
     await upload.put_part(1, b"another")
-    assert not await upload.complete(replace=False)
+    assert not await upload.complete()
     await upload.abort()
     assert not any([step.findings async for step in storage.verify_segment(metadata)])
 

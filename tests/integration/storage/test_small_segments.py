@@ -65,30 +65,44 @@ async def test_a_repeat_of_a_small_copy_changes_nothing(
 async def test_what_a_crash_left_of_a_small_copy_is_written_over(
     storage: RemoteStorage, objects: HookedObjectStore, files: FilesystemObjectStore
 ) -> None:
-    """Without a manifest it is no segment; a mark in the manifest's place is a segment that is not to be."""
+    """Without a manifest it is no segment; a mark in the manifest's place is a segment that is not to be.
+
+    What has another size is another copy's, sealed or compressed, and may be about to be finished.
+    """
     segment = builders.segment(size_bytes=SMALL)
     await copied(storage, segment)
     (log, manifest) = (await storage.describe_segment(segment.metadata)).object_keys
     await files.delete([manifest])
-    await files.put(log, segment.log[:-1])
+    await files.put(log, bytes(len(segment.log)))
     await copied(storage, segment)
     assert await files.get(log) == segment.log
+    await files.delete([manifest])
+    await files.put(log, segment.log[:-1])
+    with pytest.raises(ConcurrentUpdateError, match="delete it"):
+        await copied(storage, segment)
+    assert await files.get(log) == segment.log[:-1]
+    await files.put(log, segment.log)
     await files.put(manifest, encode_abandoned("test"))
     with pytest.raises(ConcurrentUpdateError):
         await copied(storage, segment)
     assert await files.size_bytes(log) is None, "what is not to be leaves no log"
 
 
-async def test_a_store_that_confirms_what_it_has_is_asked_only_whether_it_is_still_there(
-    storage: RemoteStorage, objects: HookedObjectStore, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("confirmed", [".log", ".manifest"])
+async def test_a_store_that_confirms_the_log_is_asked_only_whether_it_is_still_there(
+    storage: RemoteStorage, objects: HookedObjectStore, confirmed: str
 ) -> None:
-    monkeypatch.setattr(HookedObjectStore, "confirms_writes", True)
-    await copied(storage, builders.segment(size_bytes=SMALL))
-    assert [(step, Path(key).suffix) for step, key in objects.operations] == [
-        ("create", ".log"),
-        ("create", ".manifest"),
-        ("size_bytes", ".log"),
-    ]
+    """What it confirms of other writes says nothing of this one."""
+    objects.confirmed = (confirmed,)
+    for _ in range(2):
+        objects.operations.clear()
+        await copied(storage, builders.segment(size_bytes=SMALL))
+        assert [(step, Path(key).suffix) for step, key in objects.operations] == [
+            ("create", ".log"),
+            *([] if confirmed == ".log" else [("size_bytes", ".log")]),
+            ("create", ".manifest"),
+            ("size_bytes", ".log"),
+        ]
 
 
 async def test_a_small_segment_that_is_gone_or_damaged_is_told_so(

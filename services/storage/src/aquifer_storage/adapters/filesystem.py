@@ -19,7 +19,7 @@ from aquifer_core.formats.checksum import Buffer
 
 from aquifer_storage.adapters.request_record import RequestTotals
 from aquifer_storage.adapters.worker_threads import WorkerThreads
-from aquifer_storage.domain.ports import ObjectInfo, ObjectUpload
+from aquifer_storage.domain.ports import ObjectInfo, ObjectUpload, Written
 
 _T = TypeVar("_T")
 
@@ -41,20 +41,17 @@ class FilesystemObjectStore:
         self._threads = WorkerThreads(threads, "filesystem")
         self.totals = RequestTotals(self.backend)
 
-    async def put(self, key: str, data: Buffer) -> None:
+    async def put(self, key: str, data: Buffer) -> Written:
         """Write an object, replacing what was there."""
         await self.request("put_object", key, lambda: self._write(key, data), len(data))
+        return Written.YES
 
-    async def create(self, key: str, data: Buffer, *, sha256: str | None = None) -> bool:
-        """Write an object unless there is one."""
-        return await self.request(
+    async def create(self, key: str, data: Buffer, *, sha256: str | None = None) -> Written:
+        """Write an object unless there is one. Nothing is confirmed: a file's size is soon looked at."""
+        is_written = await self.request(
             "put_object", key, lambda: self._write(key, data, replace=False), len(data)
         )
-
-    @property
-    def confirms_writes(self) -> bool:
-        """False: a file's size is soon looked at."""
-        return False
+        return Written.YES if is_written else Written.NOT
 
     async def start_upload(self, key: str, part_size_bytes: int) -> ObjectUpload:
         """Begin an object of many parts."""
@@ -234,13 +231,13 @@ class _FileUpload:
                 "upload_part", self._key, lambda: _write_at(self._path, position, data), len(data)
             )
 
-    async def complete(self, *, replace: bool = True) -> bool:
-        """Make the file visible."""
+    async def complete(self) -> bool:
+        """Make the file visible unless there is one."""
         with self._not_gone():
             done = await self._store.request(
                 "complete_upload",
                 self._key,
-                lambda: publish(self._path, self._target, replace=replace),
+                lambda: publish(self._path, self._target, replace=False),
             )
         await self.abort()
         return done

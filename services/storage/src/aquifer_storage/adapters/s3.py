@@ -32,7 +32,7 @@ from aquifer_storage.adapters.s3_errors import (
 from aquifer_storage.adapters.s3_retries import RequestLimits, Retries
 from aquifer_storage.adapters.s3_uploads import S3Upload, abort_stale_uploads
 from aquifer_storage.adapters.worker_threads import WorkerThreads
-from aquifer_storage.domain.ports import ObjectInfo, ObjectUpload
+from aquifer_storage.domain.ports import ObjectInfo, ObjectUpload, Written
 
 logger = structlog.get_logger(__name__)
 
@@ -66,33 +66,31 @@ class S3ObjectStore:
         self._knows_conditions = True
         self.totals = RequestTotals(self.backend)
 
-    async def put(self, key: str, data: Buffer) -> None:
+    async def put(self, key: str, data: Buffer) -> Written:
         """Write an object, replacing what was there."""
-        await self.request("put_object", key, lambda client: client.put(key, data), len(data))
+        is_confirmed = await self.request(
+            "put_object", key, lambda client: client.put(key, data), len(data)
+        )
+        return Written.CONFIRMED if is_confirmed else Written.YES
 
-    async def create(self, key: str, data: Buffer, *, sha256: str | None = None) -> bool:
+    async def create(self, key: str, data: Buffer, *, sha256: str | None = None) -> Written:
         """Write an object unless there is one; with a store that has no conditions, unless there was one just before."""
         if self._knows_conditions:
             try:
-                await self.request(
+                is_confirmed = await self.request(
                     "put_object", key, lambda client: client.create(key, data, sha256), len(data)
                 )
             except PreconditionFailedByStoreError:
-                return False
+                return Written.NOT
             except UnsupportedByStoreError as error:
                 logger.warning("object_store_has_no_conditional_writes", error=error.message)
             else:
-                return True
+                return Written.CONFIRMED if is_confirmed else Written.YES
         if await self.size_bytes(key) is not None:
-            return False
-        await self.put(key, data)
+            return Written.NOT
+        written = await self.put(key, data)
         self._knows_conditions = False
-        return True
-
-    @property
-    def confirms_writes(self) -> bool:
-        """Whether the store has confirmed a checksum of what was written last."""
-        return self._client.confirms_crc32c
+        return written
 
     async def start_upload(self, key: str, part_size_bytes: int) -> ObjectUpload:
         """Begin an object of many parts."""

@@ -49,15 +49,13 @@ class S3Upload:
             len(data),
         )
 
-    async def complete(self, *, replace: bool = True) -> bool:
-        """Make the object of the parts."""
+    async def complete(self) -> bool:
+        """Make the object of the parts unless there is one."""
         try:
-            await self._complete(replace=replace)
+            await self._complete(replace=False)
         except PreconditionFailedByStoreError:
             return False
         except UnsupportedByStoreError:
-            if replace:
-                raise
             # A store without conditions: what can be done is to look before.
             if await self._store.size_bytes(self._key) is not None:
                 return False
@@ -66,7 +64,7 @@ class S3Upload:
             # The answer of an attempt that succeeded may have been lost; the copy compares sizes.
             if await self._store.size_bytes(self._key) is None:
                 raise
-            return replace
+            return False
         return True
 
     async def _complete(self, *, replace: bool) -> None:

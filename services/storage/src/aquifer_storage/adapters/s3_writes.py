@@ -56,17 +56,18 @@ class CheckedWrites(Minio):
     bucket: str
     sign_payloads: bool
     """Whether signatures cover the SHA-256 of bodies where there is no TLS; else only their checksum."""
-    confirms_crc32c = False
+    _proved_crc32c = False
     """Whether the store has confirmed the checksum of what was written last."""
     _knows_crc32c = True
     """Whether the store does, as far as is known."""
 
-    def put(self, key: str, data: Buffer) -> None:
-        """Write an object."""
-        self._write(key, data, {"Content-Type": _CONTENT_TYPE})
+    def put(self, key: str, data: Buffer) -> bool:
+        """Write an object; returns whether the store has confirmed its checksum."""
+        answer = self._write(key, data, {"Content-Type": _CONTENT_TYPE})
+        return answer.headers.get(CRC32C_HEADER) == _crc32c(data)
 
-    def create(self, key: str, data: Buffer, sha256: str | None = None) -> None:
-        """Write an object unless there is one, which the store answers with 412.
+    def create(self, key: str, data: Buffer, sha256: str | None = None) -> bool:
+        """Write an object unless there is one, which the store answers with 412; returns whether it has confirmed the checksum.
 
         What was written cannot be written again with another checksum. So until the store has confirmed one, it gets the one that
         every store knows as well.
@@ -74,8 +75,8 @@ class CheckedWrites(Minio):
         headers: DictType = {"Content-Type": _CONTENT_TYPE, "If-None-Match": "*"}
         if not self._knows_crc32c:
             self._send("PUT", key, data, {**headers, _MD5_HEADER: _md5(data)}, sha256=sha256)
-            return
-        checksum, is_proven = _crc32c(data), self.confirms_crc32c
+            return False
+        checksum, is_proven = _crc32c(data), self._proved_crc32c
         checked: DictType = {**headers, CRC32C_HEADER: checksum}
         if not is_proven:
             checked[_MD5_HEADER] = _md5(data)
@@ -86,16 +87,17 @@ class CheckedWrites(Minio):
                 raise
             self._send("PUT", key, data, {**headers, _MD5_HEADER: _md5(data)}, sha256=sha256)
             self._forget_crc32c()
-            return
+            return False
         confirmed = answer.headers.get(CRC32C_HEADER)
-        self.confirms_crc32c = confirmed == checksum
-        if self.confirms_crc32c:
-            return
+        self._proved_crc32c = confirmed == checksum
+        if confirmed == checksum:
+            return True
         if confirmed is None:
             self._forget_crc32c()
         if confirmed is not None or is_proven:
             # Asked again, the store says that there is one, and the caller looks at it.
             raise _other_checksum(key, data, confirmed, checksum)
+        return False
 
     def begin_upload(self, key: str) -> str:
         """Begin an upload in parts; returns its id."""
@@ -154,7 +156,7 @@ class CheckedWrites(Minio):
         return answer
 
     def _forget_crc32c(self) -> None:
-        self.confirms_crc32c = False
+        self._proved_crc32c = False
         if self._knows_crc32c:
             self._knows_crc32c = False
             logger.warning(
@@ -177,7 +179,7 @@ class CheckedWrites(Minio):
             return None
         if confirmed != checksum:
             raise _other_checksum(key, data, confirmed, checksum)
-        self.confirms_crc32c = True
+        self._proved_crc32c = True
         return answer
 
     def _send(

@@ -8,7 +8,7 @@ which the store refuses when there is one and which makes a copy fail that would
 itself goes, with whatever came meanwhile, when it is old as well.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass, field
 
 import structlog
@@ -107,22 +107,22 @@ class LeftoverSweeper:
     async def _sweep(self, group: _Group) -> int:
         keys = group.keys
         if group.manifest_bytes is None:
-            if not await self._manifests.claim_abandoned(keys.manifest, "left over"):
+            if not await self._is_sure(group, self._manifests.abandon(keys, "left over")):
                 return 0
             await self._objects.delete((keys.log, keys.indexes))
-        elif await self._is_mark(group):
+        elif group.manifest_bytes <= LARGEST_MARK_BYTES and await self._is_sure(
+            group, self._manifests.is_abandoned(keys)
+        ):
             await self._objects.delete((keys.log, keys.indexes, keys.manifest))
         else:
             return 0
         logger.info("leftovers_swept", keys=group.found)
         return len(group.found)
 
-    async def _is_mark(self, group: _Group) -> bool:
+    async def _is_sure(self, group: _Group, is_abandoned: Awaitable[bool]) -> bool:
         """Whether the manifest is only what a failed copy or a sweep has put in its place."""
-        if group.manifest_bytes is None or group.manifest_bytes > LARGEST_MARK_BYTES:
-            return False
         try:
-            return await self._manifests.is_abandoned(group.keys)
+            return await is_abandoned
         except RemoteResourceNotFoundError:
             return False  # it went since it was listed: the next sweep will tell
         except (CorruptSegmentError, PreconditionError) as error:

@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 from aquifer_core.formats.checksum import Buffer
 
-from aquifer_storage.domain.ports import ObjectInfo, ObjectStore, ObjectUpload
+from aquifer_storage.domain.ports import ObjectInfo, ObjectStore, ObjectUpload, Written
 from aquifer_storage.domain.work_limits import Work, WorkGate, WorkLimits
 
 
@@ -17,22 +17,17 @@ class LimitedObjectStore:
         self._gate = limits.of(work)
         self._deletions = limits.of(Work.DELETE)
 
-    async def put(self, key: str, data: Buffer) -> None:
+    async def put(self, key: str, data: Buffer) -> Written:
         """Write an object, replacing what was there."""
         async with self._gate.request():
             await self._gate.pay(len(data))
-            await self._objects.put(key, data)
+            return await self._objects.put(key, data)
 
-    async def create(self, key: str, data: Buffer, *, sha256: str | None = None) -> bool:
+    async def create(self, key: str, data: Buffer, *, sha256: str | None = None) -> Written:
         """Write an object unless there is one."""
         async with self._gate.request():
             await self._gate.pay(len(data))
             return await self._objects.create(key, data, sha256=sha256)
-
-    @property
-    def confirms_writes(self) -> bool:
-        """Whether the other store confirms what it has."""
-        return self._objects.confirms_writes
 
     async def start_upload(self, key: str, part_size_bytes: int) -> ObjectUpload:
         """Begin an object of many parts."""
@@ -101,10 +96,10 @@ class _LimitedUpload:
             await self._gate.pay(len(data))
             await self._upload.put_part(number, data)
 
-    async def complete(self, *, replace: bool = True) -> bool:
-        """Make the object visible."""
+    async def complete(self) -> bool:
+        """Make the object visible unless there is one."""
         async with self._gate.request():
-            return await self._upload.complete(replace=replace)
+            return await self._upload.complete()
 
     async def abort(self) -> None:
         """Forget every part; never waits, since it makes room."""

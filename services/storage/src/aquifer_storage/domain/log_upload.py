@@ -11,7 +11,7 @@ from aquifer_core.formats.checksum import Buffer
 
 from aquifer_storage.domain.options import StorageOptions
 from aquifer_storage.domain.part_budget import PartBudget, PartBuffer
-from aquifer_storage.domain.ports import ObjectStore, ObjectUpload
+from aquifer_storage.domain.ports import ObjectStore, ObjectUpload, Written
 
 # The tag of the last sealed chunk, which no two copies share.
 _END_BYTES: Final = 16
@@ -26,7 +26,7 @@ class LogUpload:
     """The upload of one object whose bytes come in order.
 
     Use it as an async context manager: leaving it with an error waits for the parts under way, gives every buffer back and forgets
-    what was uploaded. `is_visible` then tells whether the object may exist.
+    what was uploaded. `is_visible` then tells whether the object may exist, `is_confirmed` whether the store has confirmed its bytes.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class LogUpload:
             max_size_bytes: the most that may come.
             budget: of all uploads.
             options: sizes of requests.
-            replaces: whether the object may stand for one that was left by a copy before.
+            replaces: whether an object of the same size, left by a copy before, has the same bytes.
             is_copied: says whether such a copy was finished; asked only when there is an object. None: it was not.
         """
         self._objects = objects
@@ -67,6 +67,7 @@ class LogUpload:
         self._tasks = asyncio.TaskGroup()
         self.stored_bytes = 0
         self.is_visible = False
+        self.is_confirmed = False
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -116,7 +117,7 @@ class LogUpload:
             sha256: hex SHA-256 of all bytes, where it is known.
 
         Raises:
-            OvertakenError: another copy has made the object before, and this one may not replace it.
+            OvertakenError: another copy was finished, or has made an object that is stored otherwise.
         """
         if self._upload is not None:
             if self._buffer is not None and self._buffer.filled_bytes:
@@ -124,7 +125,7 @@ class LogUpload:
             for _ in range(self._options.parallel_parts):
                 await self._slots.acquire()
         self.is_visible = True
-        if not await self._make_visible(sha256) and not await self._is_ours():
+        if not await self._make_visible(sha256) and not await self._stands():
             self.is_visible = False
             raise OvertakenError(f"another copy has written {self._key}")
 
@@ -139,27 +140,31 @@ class LogUpload:
 
     async def _make_visible(self, sha256: str | None) -> bool:
         if self._upload is not None:
-            return await self._upload.complete(replace=self._replaces)
+            return await self._upload.complete()
         data = self._buffer.data if self._buffer else b""
-        if not self._replaces or self._is_copied is not None:
-            if await self._objects.create(self._key, data, sha256=sha256):
-                return True
-            if not self._replaces or (self._is_copied is not None and await self._is_copied()):
-                return False
-        await self._objects.put(self._key, data)
-        return True
+        written = await self._objects.create(self._key, data, sha256=sha256)
+        self.is_confirmed = written is Written.CONFIRMED
+        return bool(written)
 
-    async def _is_ours(self) -> bool:
-        """Whether the object that is there was written by this upload, whose answer was lost.
+    async def _stands(self) -> bool:
+        """Whether the object that is there may stand for this upload: its own, whose answer was lost, or one with the same bytes.
 
-        After parts its end tells, since the store has confirmed each; a whole object is compared, since nothing was confirmed.
+        Copies of a log that are stored otherwise, with another compression or sealed, have another size or other bytes. Whoever
+        wrote over one of these would spoil it: its copy may be about to be finished. After parts the end tells, since the store has
+        confirmed each; a whole object is compared, or written again where that is safe, since nothing was confirmed.
         """
-        if self._replaces or await self._objects.size_bytes(self._key) != self.stored_bytes:
+        if self._is_copied is not None and await self._is_copied():
             return False
-        if self._upload is None and self._buffer is not None:
+        if await self._objects.size_bytes(self._key) != self.stored_bytes:
+            return False
+        if self._upload is not None or self._buffer is None:
+            position = self.stored_bytes - len(self._end)
+            return await self._objects.get(self._key, position, len(self._end)) == self._end
+        if not self._replaces:
             return await self._is_there(memoryview(self._buffer.data))
-        position = self.stored_bytes - len(self._end)
-        return await self._objects.get(self._key, position, len(self._end)) == self._end
+        written = await self._objects.put(self._key, self._buffer.data)
+        self.is_confirmed = written is Written.CONFIRMED
+        return True
 
     async def _is_there(self, data: memoryview) -> bool:
         pieces = [data[at : at + _COMPARED_BYTES] for at in range(0, len(data), _COMPARED_BYTES)]

@@ -99,16 +99,14 @@ class ManifestStore:
         data = await self._objects.get(keys.manifest)
         manifest = decode_manifest(data, keys.manifest)
         if manifest is None:
-            raise RemoteResourceNotFoundError(
-                f"the copy of {keys.manifest} failed and is being cleaned up"
-            )
+            raise RemoteResourceNotFoundError(f"the copy of {keys.manifest} failed")
         return StoredManifest(manifest=manifest, keys=keys, size_bytes=len(data))
 
     async def find(self, metadata: RemoteLogSegmentMetadata) -> StoredManifest | None:
         """Return the manifest of a segment that was copied before; none when it was not.
 
         Raises:
-            ConcurrentUpdateError: a copy of this segment id failed and is being cleaned up.
+            ConcurrentUpdateError: a copy of this segment id failed.
         """
         keys = self._keys.of(metadata)
         try:
@@ -118,7 +116,7 @@ class ManifestStore:
         manifest = decode_manifest(data, keys.manifest)
         if manifest is None:
             raise ConcurrentUpdateError(
-                f"a copy of segment {metadata.segment_id} failed and is being deleted; copy with a new segment id"
+                f"a copy of segment {metadata.segment_id} failed; delete the segment and copy with a new segment id"
             )
         return StoredManifest(manifest=manifest, keys=keys, size_bytes=len(data))
 
@@ -126,7 +124,7 @@ class ManifestStore:
         """Write a manifest unless there is one, and return the one that is there then.
 
         Raises:
-            ConcurrentUpdateError: a copy of this segment id failed and is being cleaned up.
+            ConcurrentUpdateError: a copy of this segment id failed.
         """
         keys = self._keys.of(manifest.metadata)
         data = encode_manifest(manifest)
@@ -146,11 +144,21 @@ class ManifestStore:
         )
         self.forget(manifest.metadata)
 
-    async def claim_abandoned(self, key: str, reason: str) -> bool:
-        """Make every other copy that ends with this manifest fail; false when one has succeeded already."""
-        if await self._objects.size_bytes(key) is not None:
-            return False
-        return await self._objects.create(key, encode_abandoned(reason))
+    async def abandon(self, keys: SegmentKeys, reason: str) -> bool:
+        """Put a mark in the manifest's place; every copy of the segment fails from then on, until the segment is deleted.
+
+        Returns:
+            Whether the mark of anybody is there; false when a copy has succeeded.
+
+        Raises:
+            RemoteResourceNotFoundError: what was there has just been deleted.
+            CorruptSegmentError: it is damaged.
+        """
+        if await self._objects.size_bytes(keys.manifest) is None and await self._objects.create(
+            keys.manifest, encode_abandoned(reason)
+        ):
+            return True
+        return await self.is_abandoned(keys)
 
     async def is_abandoned(self, keys: SegmentKeys) -> bool:
         """Whether in the manifest's place there is only the mark of a failed copy.

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Protocol
 
 from aquifer_core.formats.checksum import Buffer
@@ -48,6 +49,15 @@ class ObjectInfo:
     modified_ms: int
 
 
+class Written(IntEnum):
+    """What became of a write; false when there was an object, which stays."""
+
+    NOT = 0
+    YES = 1
+    CONFIRMED = 2
+    """The store has said of this very body, by a checksum, that it has just that."""
+
+
 class ObjectUpload(Protocol):
     """An object that is written in parts; nobody sees it before `complete`.
 
@@ -61,11 +71,10 @@ class ObjectUpload(Protocol):
         """
         ...
 
-    async def complete(self, *, replace: bool = True) -> bool:
-        """Make the object visible, its parts in the order of their numbers.
+    async def complete(self) -> bool:
+        """Make the object visible, its parts in the order of their numbers, unless there is one; false when there is.
 
-        Without `replace` only if there is no such object; false when there is one. After an answer was lost, false may also mean
-        that this very call has made it.
+        After an answer was lost, false may also mean that this very call has made it.
         """
         ...
 
@@ -82,25 +91,20 @@ class ObjectStore(Protocol):
     object is not there.
     """
 
-    async def put(self, key: str, data: Buffer) -> None:
+    async def put(self, key: str, data: Buffer) -> Written:
         """Write an object, replacing what was there."""
         ...
 
-    async def create(self, key: str, data: Buffer, *, sha256: str | None = None) -> bool:
-        """Write an object unless there is one; false when there is one.
+    async def create(self, key: str, data: Buffer, *, sha256: str | None = None) -> Written:
+        """Write an object unless there is one; `Written.NOT` when there is one.
 
-        After an answer was lost, false may also mean that this very call has written it.
+        After an answer was lost, that may also mean that this very call has written it.
 
         Args:
             key: the object.
             data: its bytes.
             sha256: their hex SHA-256 where it is known, so that nobody needs to take it again.
         """
-        ...
-
-    @property
-    def confirms_writes(self) -> bool:
-        """Whether the store says of each whole object that was written, by a checksum, that it has just that."""
         ...
 
     async def start_upload(self, key: str, part_size_bytes: int) -> ObjectUpload:

@@ -79,7 +79,7 @@ class SegmentWriter:
         """Copy a segment; see `RemoteStorageManager.copy_log_segment_data`.
 
         Raises:
-            ConcurrentUpdateError: an earlier copy of the same segment id failed and is being cleaned up.
+            ConcurrentUpdateError: an earlier copy of the same segment id failed.
         """
         _check_size(metadata, data.log_segment)
         check_indexes(metadata, data)
@@ -148,7 +148,7 @@ class SegmentWriter:
             async with copy_deadline(self._options.copy_timeout_s):
                 async with upload:
                     log = await pipeline.run(data.log_segment, upload)
-                if not upload.is_single or not self._objects.confirms_writes:
+                if not upload.is_confirmed:
                     await self._check_stored_size(keys.log, log.stored_bytes)
                 copied = await self._finish(metadata, data, log, transform)
                 await self._check_still_there(copied)
@@ -186,10 +186,10 @@ class SegmentWriter:
             )
 
     async def _check_still_there(self, copied: StoredManifest) -> None:
-        """Withdraw a manifest whose log another process has deleted meanwhile: cleaning up a failed copy of the same id, or on request.
+        """Withdraw a manifest whose log another process has deleted meanwhile.
 
-        Whoever deletes takes the log before its own mark, or the manifest once more. So if it did not see this manifest, the log is
-        gone by now.
+        A deletion takes manifest, log and then the manifest once more. So if it did not see this one, the log is gone by now. The
+        clean-up of another copy takes no log beside a manifest.
         """
         if await self._objects.size_bytes(copied.keys.log) is None:
             await self._objects.delete([copied.keys.manifest, copied.keys.indexes])
@@ -238,16 +238,19 @@ class SegmentWriter:
         return copied
 
     async def _clean_up(self, metadata: RemoteLogSegmentMetadata, upload: LogUpload) -> None:
-        """Delete what a failed copy wrote, unless another copy of the same id has succeeded."""
+        """Delete what a failed copy wrote, unless another copy of the same id has succeeded.
+
+        What is deleted may be what another copy has just written. So none may succeed any more, whatever it does between the
+        deletions: the mark in the manifest's place stays until the segment is deleted, which is the caller's to do, or until it is
+        swept.
+        """
         try:
             async with asyncio.timeout(self._options.cleanup_timeout_s):
                 await upload.abort()
                 if not upload.is_visible:
                     return
                 keys = self._keys.of(metadata)
-                if await self._manifests.claim_abandoned(keys.manifest, "copy failed"):
-                    await self._objects.delete((keys.log, keys.indexes, keys.manifest))
-                elif await self._manifests.is_abandoned(keys):
+                if await self._manifests.abandon(keys, "copy failed"):
                     await self._objects.delete((keys.log, keys.indexes))
         except Exception as error:  # the copy's own error is the one to raise
             logger.warning(

@@ -139,7 +139,7 @@ async def _conditional_put(bench: Bench) -> str:
             group.create_task(bench.objects.create(key, str(number).encode()))
             for number in range(_RACERS)
         ]
-    won = [task.result() for task in tasks]
+    won = [bool(task.result()) for task in tasks]
     _expect(
         sum(won) == 1,
         f"{sum(won)} of {_RACERS} writers that each were to be the only one succeeded",
