@@ -1,4 +1,4 @@
-"""The dashboard and the pipeline behind it: every metric that is drawn is one that is measured."""
+"""The dashboard, the alerts and the pipeline behind them: what they name is measured, and what is measured is drawn."""
 
 import importlib
 import json
@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import yaml
-from aquifer_rpc import semconv
 from aquifer_rpc.semconv import InstrumentKind, Metric
 from fixtures.members import ROOT
 
@@ -20,14 +19,30 @@ _PANELS = [panel for panel in _DASHBOARD["panels"] if panel["type"] != "row"]
 _RESOURCE_LABELS = {"service_name", "service_instance_id", "le"}
 
 
-def _metric_of(expression: str) -> str:
-    """The one metric that an expression is about, without labels."""
-    [name] = re.findall(r"\baquifer_\w+", re.sub(r"by \([^)]*\)|{[^}]*}", "", expression))
-    return str(name)
-
-
 def _config(path: str) -> Any:
     return yaml.safe_load((ROOT / path).read_text())
+
+
+def _metrics_of(expression: str) -> list[str]:
+    """The metrics that an expression names, without labels."""
+    bare = re.sub(r"(?:by|on) \([^)]*\)|{[^}]*}", "", expression)
+    return [str(name) for name in re.findall(r"\b(?:aquifer|db_client)_\w+", bare)]
+
+
+def _metric_of(expression: str) -> str:
+    """The one metric that an expression is about."""
+    [name] = _metrics_of(expression)
+    return name
+
+
+def _labels_of(expression: str) -> set[str]:
+    """Labels by which an expression groups or selects."""
+    grouped = {
+        label.strip()
+        for labels in re.findall(r"(?:by|on) \(([^)]*)\)", expression)
+        for label in labels.split(",")
+    }
+    return grouped | set(re.findall(r"[{,](\w+)(?:=~|!=|=)", expression))
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +54,7 @@ def series() -> dict[str, set[str]]:
     finally:
         sys.path.pop(0)
     found = {}
-    for metric in [each for each in vars(semconv).values() if isinstance(each, Metric)]:
+    for metric in telemetry.declared(Metric):
         name = telemetry.prometheus_name(metric)
         labels = {each.key.replace(".", "_") for each in metric.attributes}
         histogram = metric.kind is InstrumentKind.HISTOGRAM
@@ -56,16 +71,15 @@ def test_a_panel_draws_what_is_measured(panel: dict[str, Any], series: dict[str,
         expression = target["expr"]
         name = _metric_of(expression)
         assert name in series
-        known = series[name] | _RESOURCE_LABELS
-        grouped = {
-            label.strip()
-            for labels in re.findall(r"by \(([^)]*)\)", expression)
-            for label in labels.split(",")
-        }
-        selected = set(re.findall(r"[{,](\w+)(?:=~|!=|=)", expression))
         shown = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
-        assert grouped | selected <= known
-        assert shown <= grouped
+        assert _labels_of(expression) <= series[name] | _RESOURCE_LABELS
+        assert shown <= _labels_of(expression)
+
+
+def test_every_metric_is_drawn(series: dict[str, set[str]]) -> None:
+    drawn = {_metric_of(target["expr"]) for panel in _PANELS for target in panel["targets"]}
+    parts = re.compile("_(bucket|count|sum)$")
+    assert {parts.sub("", name) for name in drawn} >= {parts.sub("", name) for name in series}
 
 
 @pytest.mark.parametrize("panel", _PANELS, ids=lambda panel: panel["title"])
@@ -73,7 +87,41 @@ def test_counters_are_drawn_as_rates(panel: dict[str, Any]) -> None:
     for target in panel["targets"]:
         rated = re.findall(r"rate\((\w+)", target["expr"])
         name = _metric_of(target["expr"])
-        assert (name in rated) == name.endswith(("_total", "_bucket", "_count"))
+        assert (name in rated) == name.endswith(("_total", "_bucket", "_seconds_count"))
+
+
+_RULES = [
+    rule for group in _config("deploy/prometheus/alerts.yml")["groups"] for rule in group["rules"]
+]
+
+
+@pytest.mark.parametrize("rule", _RULES, ids=lambda rule: rule["alert"])
+def test_an_alert_is_about_what_is_measured(
+    rule: dict[str, Any], series: dict[str, set[str]]
+) -> None:
+    names = _metrics_of(rule["expr"])
+    assert names
+    for name in names:
+        assert name in series
+        assert _labels_of(rule["expr"]) <= series[name] | _RESOURCE_LABELS
+    for label in re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]):
+        assert label in _labels_of(rule["expr"])
+    assert rule["expr"].count("(") == rule["expr"].count(")")
+    assert rule["labels"]["severity"] in {"critical", "warning"}
+
+
+def test_operators_are_told_what_to_do_about_every_alert_and_of_no_other() -> None:
+    page = (ROOT / "docs/operations.md").read_text()
+    assert re.findall(r"^\| `(Aquifer\w+)` \|", page, re.MULTILINE) == [
+        rule["alert"] for rule in _RULES
+    ]
+
+
+def test_prometheus_reads_its_rules_from_what_is_mounted() -> None:
+    mounts = _config("docker-compose.yml")["services"]["prometheus"]["volumes"]
+    assert "./deploy/prometheus:/etc/prometheus:ro" in mounts
+    for name in _config("deploy/prometheus/prometheus.yml")["rule_files"]:
+        assert (ROOT / "deploy/prometheus" / name).is_file()
 
 
 def test_panels_have_their_own_ids_and_places() -> None:
