@@ -65,6 +65,10 @@ class DeleteRecordsHandler:
             return ErrorCode.policy_violation
         if offset < 0 or offset > log.high_watermark:
             return ErrorCode.offset_out_of_range
+        if log.tiering_enabled and offset > max(log.recovery_point, log.log_start_offset):
+            # The log start is remembered elsewhere. A log that a power cut left ending below it would fill up to it with
+            # records that count as deleted.
+            await log.flush()
         if await log.increase_log_start_offset(offset, reason="DeleteRecords"):
             remote = self._services.remote
             if remote is not None and log.tiering_enabled:
@@ -144,12 +148,22 @@ def _wanted(topics: Any) -> dict[str, set[int]] | None:
 
 
 def _log_dir(path: Path, online: bool, topics: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    usage = _usage(path) if online else None
     answer: dict[str, Any] = {
-        "error_code": ErrorCode.none if online else ErrorCode.kafka_storage_error,
+        "error_code": ErrorCode.none if usage is not None else ErrorCode.kafka_storage_error,
         "log_dir": str(path),
         "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
     }
-    if online:
-        usage = shutil.disk_usage(path)
-        answer.update(total_bytes=usage.total, usable_bytes=usage.free)
+    if usage is not None:
+        answer["total_bytes"], answer["usable_bytes"] = usage
     return answer
+
+
+def _usage(path: Path) -> tuple[int, int] | None:
+    """Bytes in all and free; None: the dir failed, which nobody has found out yet by using it."""
+    try:
+        usage = shutil.disk_usage(path)
+        return usage.total, usage.free
+    except OSError as error:
+        logger.warning("log_dir_unreadable", log_dir=str(path), error=str(error))
+        return None
