@@ -139,3 +139,16 @@ async def test_too_few_replicas_refuse_acks_all_only(broker: BrokerNode) -> None
         topic = await WireTopic.create(wire, min_insync_replicas="2")
         assert (await topic.produce(client_batch())).error_code is ErrorCode.not_enough_replicas
         assert (await topic.produce(client_batch(), acks=1)).error_code is ErrorCode.none
+
+
+async def test_a_leader_epoch_that_rises_during_a_produce_makes_the_client_look_again(
+    broker: BrokerNode, topic: WireTopic
+) -> None:
+    """librdkafka gives a message up that is answered with FENCED_LEADER_EPOCH; Kafka never answers a produce with it."""
+    hosted = broker.services.partitions.get("t", 0)
+    assert hosted is not None
+    # As while this broker takes a higher epoch over: the log has it first.
+    await hosted.log.assign_epoch_start(hosted.leader_epoch + 1, hosted.log.log_end_offset)
+    refused = await topic.produce(client_batch())
+    assert refused.error_code is ErrorCode.not_leader_or_follower
+    assert refused.base_offset == -1

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
-from aquifer_core.errors import AquiferError, InvalidRequestError
+from aquifer_core.errors import AquiferError, InvalidRequestError, StaleLeaderEpochError
 from kio.schema.errors import ErrorCode
 
 from aquifer_broker.cluster.hosted_partitions import HostedPartition
@@ -68,6 +68,9 @@ class ProduceHandler:
             return _refused(data.index, hosted)
         try:
             info = await hosted.log.append(data.records, leader_epoch=hosted.leader_epoch)
+        except StaleLeaderEpochError as error:
+            # The producer named no epoch, so it cannot be fenced by one: it has to find the leader again.
+            return _refused(data.index, ErrorCode.not_leader_or_follower, str(error))
         except AquiferError as error:
             code = error_code_of(error, unavailable=ErrorCode.kafka_storage_error)
             return _refused(data.index, code, str(error))
