@@ -25,7 +25,7 @@ logger = structlog.get_logger(__name__)
 _Key = tuple[str, int]
 
 _OFFSETS: Final[Mapping[str, Callable[[LogView], int]]] = {
-    RECOVERY_POINT_CHECKPOINT_NAME: lambda log: log.recovery_point,
+    RECOVERY_POINT_CHECKPOINT_NAME: lambda log: log.checkpointed_recovery_point,
     LOG_START_OFFSET_CHECKPOINT_NAME: lambda log: log.log_start_offset,
     REPLICATION_OFFSET_CHECKPOINT_NAME: lambda log: log.high_watermark,
 }

@@ -82,10 +82,16 @@ class IndexFile:
         finally:
             os.close(descriptor)
 
-    def finish(self) -> None:
-        """Writes everything and lets go of the memory; the index is read-only until `start_growing`."""
+    def finish(self) -> bool:
+        """Writes everything and lets go of the memory; the index is read-only until `start_growing`.
+
+        Returns:
+            Whether there was anything to write.
+        """
+        changed = self._grown is not None and len(self._grown) > self._saved_bytes
         self.save()
         self._grown = None
+        return changed
 
     def truncate(self, size_bytes: int) -> None:
         """Drops entries behind a size."""

@@ -77,7 +77,8 @@ class LogCopy:
         with ExitStack() as pins:
             with self._guard:
                 # As at a clean shutdown: the time index tells the largest timestamp.
-                segments[-1].finish()
+                if segments[-1].finish():
+                    self._state.finished.append(segments[-1])
                 segments[-1].start_growing()
                 for segment in segments:
                     segment.save_indexes()

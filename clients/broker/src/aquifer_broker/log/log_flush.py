@@ -24,20 +24,31 @@ async def flush_log(state: LogState, offset: int) -> None:
     """
     async with state.flushing:
         await _save_leader_epochs(state)
-        if offset <= state.recovery_point:
+        segments = _unflushed(state, offset)
+        if not segments:
             return
-        segments = [
-            segment
-            for segment in state.segments.from_offset(state.recovery_point)
-            if segment.base_offset < offset
-        ]
         with ExitStack() as pins:
             descriptors = []
             for segment in segments:
                 segment.save_indexes()
                 descriptors.append(pins.enter_context(segment.log_file.pinned()))
             await on_disk(_fsync, state, segments, descriptors)
+        state.finished = [each for each in state.finished if each not in segments]
         state.recovery_point = max(state.recovery_point, min(offset, state.log_end_offset))
+
+
+def _unflushed(state: LogState, offset: int) -> list[LogSegment]:
+    # Retention may have taken some meanwhile.
+    finished = [each for each in state.finished if state.segments.get(each.base_offset) is each]
+    state.finished = finished
+    if offset <= state.recovery_point:
+        return list(finished)
+    grown = [
+        segment
+        for segment in state.segments.from_offset(state.recovery_point)
+        if segment.base_offset < offset and segment not in finished
+    ]
+    return [*finished, *grown]
 
 
 async def save_leader_epochs(state: LogState) -> None:

@@ -27,7 +27,8 @@ def roll_log(state: LogState, resources: LogResources, base_offset: int) -> LogS
     base_offset = max(base_offset, state.log_end_offset)
     if active.base_offset == base_offset:
         return active
-    active.finish()
+    if active.finish():
+        state.finished.append(active)
     state.producers.map_end_offset = base_offset
     write_snapshot(state.directory, state.producers)
     segment = LogSegment(

@@ -168,11 +168,11 @@ class LogSegment:
             self._bytes_since_index_entry = 0
         self._bytes_since_index_entry += batch.size_bytes
 
-    def finish(self) -> None:
-        """Ends growing: the last time index entry, index files complete."""
+    def finish(self) -> bool:
+        """Ends growing: the last time index entry, index files complete; answers whether that changed a file."""
         self._append_time_entry()
-        self.offset_index_file.finish()
-        self.time_index_file.finish()
+        changed = self.offset_index_file.finish()
+        return self.time_index_file.finish() or changed
 
     def start_growing(self) -> None:
         """Makes the segment the active one.

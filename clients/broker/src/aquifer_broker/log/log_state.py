@@ -23,7 +23,9 @@ class LogState:
 
     Attributes:
         first_local_offset: Where the local part starts; counts only when the topic is tiered.
-        recovery_point: Everything below is on the disk with its indexes.
+        recovery_point: Everything below is on the disk with its indexes, but for what `finished` says.
+        finished: Segments that were ended, so that their indexes got their last entries, and were not flushed since.
+        closed: No more segments will be ended.
         highest_offset_in_remote_storage: -1: none known.
         epochs_saved: Whether the checkpoint file has the leader epochs as they are.
         may_lack_records: Local files were lost that remote storage may have; set until the two were compared.
@@ -43,6 +45,8 @@ class LogState:
     high_watermark: int
     recovery_point: int
     highest_offset_in_remote_storage: int = -1
+    finished: list[LogSegment] = field(default_factory=list)
+    closed: bool = False
     epochs_saved: bool = True
     may_lack_records: bool = False
     epochs_completed: bool = False
@@ -75,7 +79,7 @@ class LogState:
 
     def go_on_in(self, copy: "LogState") -> None:
         """The log's files are those of a copy from now on; what is known of the log beyond them stays."""
-        self.directory, self.segments = copy.directory, copy.segments
+        self.directory, self.segments, self.finished = copy.directory, copy.segments, []
         self.segments.active.update_config(self.config)
         self.recovery_point = copy.recovery_point
         self.epochs_saved = (

@@ -70,6 +70,19 @@ class LogView:
         return self._state.recovery_point
 
     @property
+    def checkpointed_recovery_point(self) -> int:
+        """What the checkpoint may say: segments that begin below and end above, or are the last, are recovered after a crash.
+
+        The end of a segment adds to its indexes, so one that is not ended, or not flushed since, has to be recovered even if
+        all of its records are on the disk.
+        """
+        state = self._state
+        if state.closed:
+            return state.recovery_point
+        unfinished = (*state.finished, state.segments.active)
+        return min(state.recovery_point, *(segment.base_offset for segment in unfinished))
+
+    @property
     def highest_offset_in_remote_storage(self) -> int:
         """-1: none known."""
         return self._state.highest_offset_in_remote_storage

@@ -269,8 +269,10 @@ class PartitionLog(ReadableLog):
                 with self._guard:
                     state.producers.map_end_offset = state.log_end_offset
                     write_snapshot(state.directory, state.producers)
-                    state.segments.active.finish()
+                    if state.segments.active.finish():
+                        state.finished.append(state.segments.active)
                     await self.flush()
+                state.closed = True
         finally:
             self._guard.retired = True
             self._release()
