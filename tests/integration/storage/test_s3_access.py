@@ -132,6 +132,13 @@ def test_a_file_that_cannot_be_read_leaves_what_was_read_before(tmp_path: Path) 
     assert provider.retrieve().access_key == OLD.access_key
     write(path, NEW)
     assert provider.retrieve().secret_key == NEW.secret_key
+    good = path.read_bytes()
+    path.write_bytes(b"[" * len(good))
+    times = path.stat()
+    assert provider.retrieve().secret_key == NEW.secret_key
+    path.write_bytes(good.replace(b"new-secret", b"other-one!"))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert provider.retrieve().secret_key == "other-one!"
 
 
 async def test_a_store_with_a_certificate_of_an_own_authority_is_trusted_when_told_so(

@@ -105,6 +105,42 @@ async def test_a_ring_that_becomes_unreadable_stays_as_it_was(tmp_path: Path) ->
     assert await ring.active_key_id() == "b"
 
 
+async def test_a_key_that_comes_after_the_ring_that_names_it_is_taken_once_it_is_whole(
+    tmp_path: Path,
+) -> None:
+    """Files are put in place one by one, and in any order; nobody touches the ring again for that."""
+    files = new_key_ring(tmp_path, "a")
+    ring = FileKeyRing(files.path)
+    assert await ring.active_key_id() == "a"
+    files.put("b")
+    whole = (tmp_path / "b.key").read_bytes()
+    (tmp_path / "b.key").unlink()
+    files.activate("b")
+    for content in (None, b"", whole[:20]):
+        if content is not None:
+            (tmp_path / "b.key").write_bytes(content)
+        assert await ring.active_key_id() == "a"
+    (tmp_path / "b.key").write_bytes(whole)
+    assert await ring.active_key_id() == "b"
+    assert (await ring.wrap(DATA_KEY)).key_id == "b"
+
+
+async def test_a_ring_that_is_put_right_under_its_former_time_is_read_again(tmp_path: Path) -> None:
+    """As after chmod or cp -p: only the time of the change of the file's state tells."""
+    files = new_key_ring(tmp_path, "a")
+    ring = FileKeyRing(files.path)
+    await ring.check()
+    files.put("b")
+    files.activate("b")
+    good = files.path.read_bytes()
+    files.path.write_bytes(b"{" * len(good))
+    times = files.path.stat()
+    assert await ring.active_key_id() == "a"
+    files.path.write_bytes(good)
+    os.utime(files.path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert await ring.active_key_id() == "b"
+
+
 SMALL = private_pem(rsa_key("small", 1024))
 CURVE = ec.generate_private_key(ec.SECP256R1()).private_bytes(
     Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()

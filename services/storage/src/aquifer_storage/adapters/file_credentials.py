@@ -16,7 +16,7 @@ _ACCESS_KEY: Final = "aws_access_key_id"
 _SECRET_KEY: Final = "aws_secret_access_key"
 _TOKEN: Final = "aws_session_token"
 
-_Fingerprint = tuple[int, int, int]
+_Fingerprint = tuple[int, int, int, int]
 
 
 class FileCredentials(Provider):
@@ -36,6 +36,7 @@ class FileCredentials(Provider):
         self._path = path
         self._profile = profile
         self._lock = threading.Lock()
+        self._complaint = ""
         self._seen = self._fingerprint()
         self._credentials = self._read()
 
@@ -45,11 +46,14 @@ class FileCredentials(Provider):
             try:
                 found = self._fingerprint()
                 if found != self._seen:
-                    self._seen = found
                     self._credentials = self._read()
+                    self._seen = found
+                    self._complaint = ""
                     logger.info("credentials_read", file=str(self._path))
             except InvalidConfigurationError as error:
-                logger.warning("credentials_not_read", error=error.message)
+                if error.message != self._complaint:
+                    self._complaint = error.message
+                    logger.warning("credentials_not_read", error=error.message)
             return self._credentials
 
     def _fingerprint(self) -> _Fingerprint:
@@ -59,7 +63,7 @@ class FileCredentials(Provider):
             raise InvalidConfigurationError(
                 f"credentials file {self._path} cannot be read: {error.strerror}"
             ) from error
-        return status.st_mtime_ns, status.st_ino, status.st_size
+        return status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size
 
     def _read(self) -> Credentials:
         parser = configparser.ConfigParser(interpolation=None)

@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import structlog
 from aquifer_core.errors import InvalidConfigurationError
@@ -14,17 +15,18 @@ from aquifer_storage.domain.envelope import WrappedKey, key_unavailable
 
 logger = structlog.get_logger(__name__)
 
-_Fingerprint = tuple[tuple[str, int, int, int], ...]
+_Fingerprint = tuple[tuple[str, int, int, int, int], ...]
+
+_UNREAD: Final[_Fingerprint] = (("", 0, 0, 0, 0),)
+"""Of files that are to be read again at any rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loaded:
-    """The ring as it was read; the fingerprint tells whether its files are still the same."""
+    """The ring as it was read."""
 
     active: str
     keys: Mapping[str, WrappingKey]
-    files: tuple[Path, ...]
-    fingerprint: _Fingerprint
 
 
 class FileKeyRing:
@@ -33,13 +35,16 @@ class FileKeyRing:
     The file names the active key and the file of every key, relative to its own directory:
     `{"active": "2027", "keys": {"2026": "2026.pem", "2027": "2027.key"}}`. A key file holds a PEM RSA key (private, or public for
     services that only write) or 32 bytes in base64 (AES). Files are looked at whenever a key is needed and read when they
-    changed; a ring that cannot be read then is logged, and the one read before stays in use.
+    changed; a ring that cannot be read then is logged, and the one read before stays in use until the other one can be: also the files
+    that only that one names are looked at.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._loaded: _Loaded | None = None
-        self._refused: _Fingerprint | None = None
+        self._files: tuple[Path, ...] = ()
+        self._seen: _Fingerprint = ()
+        self._complaint = ""
         self._lock = asyncio.Lock()
 
     async def active_key_id(self) -> str:
@@ -95,38 +100,41 @@ class FileKeyRing:
                 loaded = self._loaded = await asyncio.to_thread(self._load)
                 logger.info("key_ring_read", active=loaded.active, keys=sorted(loaded.keys))
                 return loaded
-            found = await asyncio.to_thread(_fingerprint, loaded.files)
-            if found not in (loaded.fingerprint, self._refused):
-                self._loaded = await self._reload(loaded, found)
-            return self._loaded or loaded
+            if await asyncio.to_thread(_fingerprint, self._files) != self._seen:
+                self._loaded = loaded = await self._reload(loaded)
+            return loaded
 
-    async def _reload(self, loaded: _Loaded, found: _Fingerprint) -> _Loaded:
+    async def _reload(self, loaded: _Loaded) -> _Loaded:
         try:
             fresh = await asyncio.to_thread(self._load)
         except InvalidConfigurationError as error:
-            self._refused = found
-            logger.error("key_ring_is_refused_and_the_one_before_stays", error=error.message)
+            if error.message != self._complaint:
+                self._complaint = error.message
+                logger.error("key_ring_is_refused_and_the_one_before_stays", error=error.message)
             return loaded
-        self._refused = None
+        self._complaint = ""
         logger.info("key_ring_read", active=fresh.active, keys=sorted(fresh.keys))
         return fresh
 
     def _load(self) -> _Loaded:
+        # Fingerprints come first: a change while the files are read is seen the next time.
+        self._files = (self._path,)
+        self._seen = _fingerprint(self._files)
         active, names = _parse(self._read(self._path), self._path)
         files = {key_id: self._path.parent / name for key_id, name in names.items()}
-        every = (self._path, *files.values())
-        # Taken first: a change while the files are read is seen the next time.
-        fingerprint = _fingerprint(every)
+        self._files += tuple(files.values())
+        self._seen += _fingerprint(tuple(files.values()))
         keys = {
             key_id: parse_wrapping_key(self._read(file), f"key {key_id!r} in {file}")
             for key_id, file in files.items()
         }
-        return _Loaded(active=active, keys=keys, files=every, fingerprint=fingerprint)
+        return _Loaded(active=active, keys=keys)
 
     def _read(self, path: Path) -> bytes:
         try:
             return path.read_bytes()
         except OSError as error:
+            self._seen = _UNREAD
             raise InvalidConfigurationError(
                 f"{path} of key ring {self._path} cannot be read: {error.strerror}"
             ) from error
@@ -156,5 +164,6 @@ def _fingerprint(files: tuple[Path, ...]) -> _Fingerprint:
             stat = file.stat()
         except OSError:
             continue
-        found.append((str(file), stat.st_mtime_ns, stat.st_size, stat.st_ino))
+        # The time of the last change of permissions as well: they may be what is put right.
+        found.append((str(file), stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino))
     return tuple(found)
