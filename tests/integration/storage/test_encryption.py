@@ -157,6 +157,27 @@ async def test_rewrapping_leaves_indexes_in_the_manifest_as_they_are(
     assert not findings
 
 
+@pytest.mark.parametrize("size_bytes", [9_000, 50_000])
+async def test_a_copy_that_a_rotation_overtakes_is_wrapped_with_the_new_key(
+    objects: HookedObjectStore, storage: RemoteStorage, ring: KeyRingFiles, size_bytes: int
+) -> None:
+    """A copy may take hours: the old key has been retired by then, as no manifest named it."""
+
+    async def rotate(operation: str, key: str) -> None:
+        if operation in ("create", "complete") and key.endswith(".log"):
+            ring.put("b")
+            ring.remove("a", active="b")
+
+    objects.before = rotate
+    segment = builders.segment(size_bytes=size_bytes)
+    metadata = await copied(storage, segment)
+    reader = opened(objects, ring)
+    assert await joined(reader.fetch_log_segment(metadata, 0)) == segment.log
+    assert await reader.fetch_index(metadata, IndexType.OFFSET) == segment.data.offset_index
+    assert (await reader.describe_segment(metadata)).key_id == "b"
+    assert not (await reader.rewrap_segment(metadata)).is_rewrapped
+
+
 @pytest.mark.parametrize("is_ring_there", [True, False])
 async def test_without_its_key_a_segment_names_the_key_and_stays_intact(
     objects: HookedObjectStore, storage: RemoteStorage, ring: KeyRingFiles, is_ring_there: bool

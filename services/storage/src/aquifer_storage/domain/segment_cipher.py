@@ -52,6 +52,7 @@ class SegmentCipher:
     """Seals and opens with the data key of one segment. May be used by many threads at once."""
 
     def __init__(self, data_key: bytes, segment_id: KafkaUuid) -> None:
+        self.data_key = data_key
         self._key = AES(data_key)
         self._segment_id = segment_id
 

@@ -55,6 +55,21 @@ class SegmentTransforms:
             level=topic.zstd_level,
         )
 
+    async def envelope_of(self, transform: SegmentTransform) -> Envelope | None:
+        """Return the envelope for the manifest of a copy, with the data key wrapped by the key that is active now.
+
+        A copy may take hours. By its end the key that was active at its begin may have been retired: no manifest named it.
+
+        Raises:
+            PreconditionError: the active key cannot be used.
+        """
+        begun, cipher, ring = transform.envelope, transform.cipher, self.key_ring
+        if begun is None or cipher is None or ring is None:
+            return begun
+        if await ring.active_key_id() == begun.key.key_id:
+            return begun
+        return Envelope(key=await ring.wrap(cipher.data_key))
+
     async def open(self, segment_id: KafkaUuid, envelope: Envelope | None) -> SegmentTransform:
         """Return the transform that reads a segment.
 

@@ -225,7 +225,7 @@ class SegmentWriter:
                 parts=bundle.parts,
                 bundle=bundle.data if is_small else None,
                 writer_version=self._writer_version,
-                encryption=transform.envelope,
+                encryption=await self._transforms.envelope_of(transform),
             )
         )
         logger.info(

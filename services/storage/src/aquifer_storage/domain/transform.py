@@ -24,7 +24,7 @@ class SegmentTransform:
     Attributes:
         segment_id: the segment.
         cipher: seals; none when the segment is not encrypted.
-        envelope: what the manifest says of the cipher.
+        envelope: what the manifest says of the cipher; of a new copy, what it would have said at its begin.
         codec: compression of new chunks. What is read says itself whether it is compressed.
         level: of the compression.
     """
