@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import delete, select, tuple_
+from sqlalchemy import ColumnElement, delete, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from aquifer_metadata.adapters.postgres.cluster_rows import names_one_of
 from aquifer_metadata.adapters.postgres.database import Database
 from aquifer_metadata.adapters.postgres.tables import group_offset
 from aquifer_metadata.domain.cluster import GroupOffset, TopicPartition
@@ -90,7 +91,5 @@ class SqlGroupStore:
         return await self._database.read(work)
 
 
-def _named(partitions: Sequence[TopicPartition]):  # type: ignore[no-untyped-def]
-    return tuple_(group_offset.c.topic, group_offset.c.partition).in_(
-        [(named.topic, named.partition) for named in partitions]
-    )
+def _named(partitions: Sequence[TopicPartition]) -> ColumnElement[bool]:
+    return names_one_of(group_offset.c.topic, group_offset.c.partition, partitions)

@@ -1,6 +1,7 @@
 """Leaders, in-sync replicas and replicas of partitions."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from aquifer_core.errors import (
     AquiferError,
@@ -8,7 +9,6 @@ from aquifer_core.errors import (
     NotLeaderError,
     RemoteResourceNotFoundError,
 )
-from sqlalchemy import and_, or_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from aquifer_metadata.adapters.postgres import cluster_log
@@ -19,6 +19,7 @@ from aquifer_metadata.adapters.postgres.cluster_rows import (
     live_broker_ids,
     load_brokers,
     load_partitions,
+    names_one_of,
     to_uuid,
     update_partitions,
 )
@@ -26,6 +27,9 @@ from aquifer_metadata.adapters.postgres.database import Database
 from aquifer_metadata.adapters.postgres.tables import topic, topic_partition
 from aquifer_metadata.domain import leadership, placement
 from aquifer_metadata.domain.cluster import IsrChange, Partition, TopicPartition
+
+_NAMES_TOLD: Final = 100
+"""An error travels in headers, which are limited."""
 
 _Changed = list[tuple[PartitionKey, Partition]]
 
@@ -126,14 +130,11 @@ async def _named(connection: AsyncConnection, partitions: Sequence[TopicPartitio
     Raises:
         RemoteResourceNotFoundError: one does not exist.
     """
-    conditions = [
-        and_(topic.c.name == named.topic, topic_partition.c.partition == named.partition)
-        for named in partitions
-    ]
-    found = await load_partitions(connection, *([or_(*conditions)] if conditions else []))
+    named = names_one_of(topic.c.name, topic_partition.c.partition, partitions)
+    found = await load_partitions(connection, *([named] if partitions else []))
     if len(found) < len(set(partitions)):
-        names = ", ".join(f"{named.topic}-{named.partition}" for named in partitions)
-        raise _no_partition(names)
+        names = ", ".join(f"{named.topic}-{named.partition}" for named in partitions[:_NAMES_TOLD])
+        raise _no_partition(names if len(partitions) <= _NAMES_TOLD else f"{names} or another")
     return [(key, partition) for key, partition, _ in found]
 
 

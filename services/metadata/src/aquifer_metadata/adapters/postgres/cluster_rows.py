@@ -6,13 +6,25 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from aquifer_core.ids import KafkaUuid
-from sqlalchemy import ColumnElement, Row, select, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    Row,
+    Text,
+    Uuid,
+    any_,
+    func,
+    literal,
+    select,
+    tuple_,
+    update,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.expression import bindparam
 
 from aquifer_metadata.adapters.postgres.tables import broker, topic, topic_partition
-from aquifer_metadata.domain.cluster import Broker, Endpoint, Partition, Topic
+from aquifer_metadata.domain.cluster import Broker, Endpoint, Partition, Topic, TopicPartition
 from aquifer_metadata.domain.topic_config import UNCLEAN_ELECTION, is_true
 
 PartitionKey = tuple[uuid.UUID, int]
@@ -29,6 +41,22 @@ def to_uuid(value: KafkaUuid) -> uuid.UUID:
 def from_uuid(value: uuid.UUID) -> KafkaUuid:
     """As the domain keeps it."""
     return KafkaUuid(value.bytes)
+
+
+def has_id_of(column: ColumnElement[uuid.UUID], ids: Iterable[uuid.UUID]) -> ColumnElement[bool]:
+    """Whether a column holds one of any number of ids: as single parameters a statement takes 65,535 at most."""
+    return column == any_(literal(list(ids), ARRAY(Uuid)))
+
+
+def names_one_of(
+    topic_name: ColumnElement[str],
+    partition: ColumnElement[int],
+    named: Collection[TopicPartition],
+) -> ColumnElement[bool]:
+    """Whether columns name one of any number of partitions."""
+    topics = literal([each.topic for each in named], ARRAY(Text))
+    numbers = literal([each.partition for each in named], ARRAY(Integer))
+    return tuple_(topic_name, partition).in_(select(func.unnest(topics), func.unnest(numbers)))
 
 
 def broker_from_row(row: Row[Any]) -> Broker:
@@ -113,7 +141,7 @@ async def load_topics(
         topic_partition.c.topic_id, topic_partition.c.partition
     )
     if conditions:
-        query = query.where(topic_partition.c.topic_id.in_([row.topic_id for row in topics]))
+        query = query.where(has_id_of(topic_partition.c.topic_id, [row.topic_id for row in topics]))
     partitions: dict[uuid.UUID, list[Partition]] = defaultdict(list)
     if len(topics) <= _FEW_TOPICS:
         for row in await connection.execute(query):

@@ -10,6 +10,7 @@ from aquifer_metadata.adapters.postgres import cluster_log
 from aquifer_metadata.adapters.postgres.change_signal import CLUSTER, ChangeSignal
 from aquifer_metadata.adapters.postgres.cluster_rows import (
     from_uuid,
+    has_id_of,
     load_brokers,
     load_topics,
 )
@@ -103,7 +104,7 @@ async def _delta(connection: AsyncConnection, after: int, until: int) -> Cluster
     found = {row.name: row.configs for row in configs}
     return ClusterDelta(
         brokers=await load_brokers(connection, broker.c.broker_id.in_(broker_ids)),
-        topics=await load_topics(connection, topic.c.topic_id.in_(topic_ids - deleted)),
+        topics=await load_topics(connection, has_id_of(topic.c.topic_id, topic_ids - deleted)),
         deleted_topic_ids=tuple(from_uuid(topic_id) for topic_id in sorted(deleted)),
         broker_configs={name: found.get(name, {}) for name in names},
     )
