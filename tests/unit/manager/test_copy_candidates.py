@@ -5,6 +5,7 @@ from aquifer_core.leader_epoch import LeaderEpochEntry
 from aquifer_core.state import RemoteLogSegmentState
 from aquifer_manager.domain.copy_candidates import select_candidates
 from aquifer_manager.domain.ports import RolledSegment
+from aquifer_manager.domain.topic_config import TopicConfig
 from fixtures.manager_segments import Segment, batch, put
 from fixtures.manager_tasks import TIP, TaskWorld
 
@@ -102,6 +103,24 @@ async def test_segment_leader_epochs_are_those_inside_the_segment(world: TaskWor
         {0: 0, 1: 50},
         {2: 100},
     ]
+
+
+async def test_a_segment_that_holds_the_log_start_is_copied(world: TaskWorld) -> None:
+    """DeleteRecords into its middle leaves the lineage without an epoch for what is below (SR-16, SR-25)."""
+    log = world.leading()
+    world.roll(log, 2)
+    log.log_start_offset = log.local_log_start_offset = 50
+    log.epochs = (LeaderEpochEntry(0, 50), LeaderEpochEntry(2, 80))
+    await world.copy()
+    assert await world.finished() == [(0, 99), (100, 199)]
+    found = await world.metadata.remote_log_segment_metadata(TIP, 0, 60)
+    assert found is not None
+    assert dict(found.segment_leader_epochs) == {0: 0, 2: 80}
+    world.announce(0, TopicConfig(retention_ms=0))
+    await world.clock.sleep(1)
+    await world.expire()
+    assert await world.listed() == []
+    assert log.log_start_offset == 200
 
 
 async def test_an_unclean_election_copies_again_from_where_the_epoch_was_cut(

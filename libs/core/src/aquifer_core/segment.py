@@ -48,8 +48,9 @@ class RemoteLogSegmentMetadata:
         max_timestamp_ms: largest record timestamp; -1 when unknown.
         event_timestamp_ms: when the last event was written.
         segment_size_bytes: bytes of the `.log` file alone.
-        segment_leader_epochs: leader epoch -> first offset of it inside this segment; never empty, and the first
-            entry starts at `start_offset`.
+        segment_leader_epochs: leader epoch -> first offset of it inside this segment; never empty. The first one starts at
+            `start_offset`: where it is given with a higher offset, records below the log start precede it, whose epochs a leader
+            forgets (KIP-107), and they count to it.
         custom_metadata: opaque bytes of the RemoteStorageManager, at most 128.
         txn_index_empty: True when the segment surely has no aborted transaction.
 
@@ -92,9 +93,9 @@ class RemoteLogSegmentMetadata:
         if not epochs:
             raise _invalid(f"{where}: no leader epochs")
         offsets = list(epochs.values())
-        if offsets[0] != self.start_offset:
+        if offsets[0] < self.start_offset:
             raise _invalid(
-                f"{where}: the first leader epoch starts at {offsets[0]}, not at start offset {self.start_offset}"
+                f"{where}: the first leader epoch starts at {offsets[0]}, below start offset {self.start_offset}"
             )
         if any(later <= earlier for earlier, later in pairwise(offsets)):
             raise _invalid(f"{where}: leader epoch offsets {offsets} do not rise")
@@ -102,6 +103,7 @@ class RemoteLogSegmentMetadata:
             raise _invalid(
                 f"{where}: a leader epoch starts at {offsets[-1]}, past end offset {self.end_offset}"
             )
+        epochs[next(iter(epochs))] = self.start_offset
         return MappingProxyType(epochs)
 
     @property

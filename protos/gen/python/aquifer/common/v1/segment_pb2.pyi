@@ -209,7 +209,9 @@ class RemoteLogSegmentMetadata(_message.Message):
 
     @_builtins.property
     def segment_leader_epochs(self) -> _containers.ScalarMap[_builtins.int, _builtins.int]:
-        """Leader epoch to its first offset inside this segment; never empty; the first entry starts at `start_offset`."""
+        """Leader epoch to its first offset inside this segment; never empty. The first entry starts at `start_offset`; a higher offset,
+        which a leader gives whose log starts inside the segment, is taken for that.
+        """
 
     def __init__(
         self,
