@@ -173,44 +173,52 @@ def _recover(
     epochs: LeaderEpochCache,
     checkpoints: LogCheckpoints,
 ) -> bool:
-    """Recovers what has to be; segments behind a damaged one are dropped. Answers whether anything was recovered."""
+    """Recovers what has to be; answers whether anything was.
+
+    Segments behind damage that a crash may have done are dropped, as what follows may be older than what is lost. They stay
+    behind damage in what was flushed.
+    """
     recovered = False
     for index, segment in enumerate(list(segments)):
-        if not _needs_recovery(segments, index, checkpoints):
+        may_be_torn = _may_be_torn(segments, index, checkpoints)
+        if not may_be_torn and _is_sound(segment, is_last=index + 1 == len(segments)):
             continue
         recovered = True
         producers = rebuild_producer_state(directory, segments[:index], segment.base_offset)
         if not snapshot_path(directory, segment.base_offset).exists():
             write_snapshot(directory, producers)
         remove_snapshots_above(directory, segment.base_offset)
-        cut = recover_segment(segment, producers, epochs)
+        following = segments[index + 1].base_offset if index + 1 < len(segments) else None
+        cut = recover_segment(segment, producers, epochs, following)
         segment.finish()
         segment.release()
-        if cut:
+        if cut and may_be_torn:
             _drop(segments, index + 1)
             break
     return recovered
 
 
-def _needs_recovery(segments: list[LogSegment], index: int, checkpoints: LogCheckpoints) -> bool:
+def _may_be_torn(segments: list[LogSegment], index: int, checkpoints: LogCheckpoints) -> bool:
+    if checkpoints.clean_shutdown:
+        return False
     is_last = index + 1 == len(segments)
-    end_offset = None if is_last else segments[index + 1].base_offset
-    if not checkpoints.clean_shutdown and (
-        end_offset is None or end_offset > checkpoints.recovery_point
-    ):
-        return True
-    segment = segments[index]
+    return is_last or segments[index + 1].base_offset > checkpoints.recovery_point
+
+
+def _is_sound(segment: LogSegment, *, is_last: bool) -> bool:
     try:
         segment.load_state()
         if is_last:
             segment.start_growing()
+            # What is appended behind anything else would be lost with it.
+            segment.next_offset()
         else:
             # Of thousands of segments few are read; those open their files again.
             segment.release()
     except (CorruptIndexError, CorruptRecordError) as error:
-        logger.warning("index_rebuilt", path=str(segments[index].log_file.path), error=str(error))
-        return True
-    return False
+        logger.warning("segment_unsound", path=str(segment.log_file.path), error=str(error))
+        return False
+    return True
 
 
 def _drop(segments: list[LogSegment], start: int = 0) -> None:

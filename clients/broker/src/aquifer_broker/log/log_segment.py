@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from aquifer_core.errors import CorruptIndexError
+from aquifer_core.errors import CorruptIndexError, CorruptRecordError
 from aquifer_core.formats import offset_index, time_index
 from aquifer_core.formats.checksum import Buffer
 from aquifer_core.formats.offset_index import OFFSET_INDEX_ENTRY_BYTES, OffsetIndex
@@ -213,11 +213,17 @@ class LogSegment:
         self._bytes_since_index_entry = self.size_bytes - offsets.last_entry.position
 
     def next_offset(self) -> int:
-        """Offset after the last batch; the base offset when the segment is empty."""
+        """Offset after the last batch; the base offset when the segment is empty.
+
+        Raises:
+            CorruptRecordError: The file does not end with a batch.
+        """
         last = self.base_offset - 1
         position = self.offset_index.last_entry.position
         while (place := next_batch(self.log_file, position)) is not None:
             last, position = place.last_offset, place.end_position
+        if position < self.size_bytes:
+            raise CorruptRecordError(f"{self.log_file.path.name}: no whole batch at {position}")
         return last + 1
 
     def truncate(self, offset: int) -> int:

@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import structlog
-from aquifer_core.errors import CorruptIndexError
+from aquifer_core.errors import CorruptIndexError, CorruptRecordError
 from aquifer_core.formats.control_records import decode_end_txn_batch
 from aquifer_core.formats.segment_files import (
     PRODUCER_SNAPSHOT_SUFFIX,
@@ -82,7 +82,12 @@ def rebuild_producer_state(
             snapshot_path(directory, segment.base_offset).exists()
         ):
             write_snapshot(directory, producers)
-        _replay(segment, producers, end_offset)
+        try:
+            _replay(segment, producers, end_offset)
+        except CorruptRecordError as error:
+            # Damage to a segment that was flushed; a read will meet it. Producers behind it are known all the same.
+            path = str(segment.log_file.path)
+            logger.warning("producers_lost_to_damage", path=path, error=str(error))
         if following is not None:
             segment.log_file.close()
     producers.map_end_offset = end_offset

@@ -3,6 +3,7 @@
 import structlog
 from aquifer_core.errors import CorruptRecordError
 from aquifer_core.formats.control_records import EndTxnMarker, decode_end_txn_batch
+from aquifer_core.formats.entry_index import MAX_RELATIVE
 from aquifer_core.formats.record_batch import RecordBatch, validate_crc
 from aquifer_core.leader_epoch import LeaderEpochCache
 
@@ -17,7 +18,10 @@ logger = structlog.get_logger(__name__)
 
 
 def recover_segment(
-    segment: LogSegment, producers: ProducerState, leader_epochs: LeaderEpochCache
+    segment: LogSegment,
+    producers: ProducerState,
+    leader_epochs: LeaderEpochCache,
+    following_offset: int | None = None,
 ) -> int:
     """Cuts the segment behind its last valid batch and rebuilds indexes, producer state and leader epochs. Blocks.
 
@@ -25,6 +29,7 @@ def recover_segment(
         segment: Is left growing.
         producers: State before the segment's base offset.
         leader_epochs: Gets the epochs of batches that it does not know.
+        following_offset: Where the next segment begins; None: this is the last.
 
     Returns:
         The bytes cut off.
@@ -33,6 +38,8 @@ def recover_segment(
         OSError: The file could not be read or cut.
     """
     segment.reset_indexes()
+    # The checksum does not cover offsets.
+    bound = segment.base_offset + MAX_RELATIVE + 1 if following_offset is None else following_offset
     file, position, next_offset = segment.log_file, 0, segment.base_offset
     while True:
         try:
@@ -40,7 +47,7 @@ def recover_segment(
             if place is None:
                 break
             batch = read_batch(file, place)
-            marker = _checked(batch, next_offset)
+            marker = _checked(batch, next_offset, bound)
         except CorruptRecordError as error:
             logger.warning(
                 "invalid_batch_found", path=str(file.path), position=position, error=str(error)
@@ -63,8 +70,8 @@ def recover_segment(
     return cut
 
 
-def _checked(batch: RecordBatch, next_offset: int) -> EndTxnMarker | None:
+def _checked(batch: RecordBatch, next_offset: int, bound: int) -> EndTxnMarker | None:
     validate_crc(batch)
-    if batch.base_offset < next_offset:
-        raise CorruptRecordError(f"{batch!r} starts below offset {next_offset}")
+    if batch.base_offset < next_offset or batch.next_offset > bound:
+        raise CorruptRecordError(f"{batch!r} is outside {next_offset}..{bound - 1}")
     return decode_end_txn_batch(batch) if batch.is_control else None
