@@ -28,6 +28,7 @@ async def test_a_missing_segment_is_reported_and_healed_on_demand(admin_suite: A
         "heal": False,
         "ok": True,
         "findings": [],
+        "errors": [],
     }
 
     for path in admin_suite.files(""):

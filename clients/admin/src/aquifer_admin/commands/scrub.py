@@ -14,7 +14,8 @@ from aquifer_admin.command import command
 from aquifer_admin.commands.partitions import managers_of
 from aquifer_admin.connection import Role, Session
 from aquifer_admin.documents import Document
-from aquifer_admin.render import Column, Report, as_bytes, table
+from aquifer_admin.in_turn import in_turn
+from aquifer_admin.render import Column, Report, as_bytes, stacked, table
 from aquifer_admin.segment_lookup import deleted_partition
 
 _FINDING = (
@@ -28,6 +29,11 @@ _FINDING = (
     Column(key="remedy", header="REMEDY"),
     Column(key="healed", header="HEALED"),
     Column(key="detail", header="DETAIL", wraps=True),
+)
+_ERROR = (
+    Column(key="partition", header="PARTITION", justify="right"),
+    Column(key="error_reason", header="ERROR", bad=bool),
+    Column(key="error", header="TEXT", wraps=True),
 )
 _RUN_TIMEOUT_S = 600.0
 
@@ -70,15 +76,25 @@ async def scrub(
         partitions = partitions_of(found, partition)
     else:
         partitions = [deleted_partition(topic, topic_id, partition)]
-    rows = [
-        row
-        for where in partitions
-        for row in await _scrub(session, where, heal=heal, shallow=shallow, timeout_s=run_timeout)
+    found_in_each, failed = await in_turn(
+        partitions,
+        lambda where: _scrub(session, where, heal=heal, shallow=shallow, timeout_s=run_timeout),
+    )
+    rows = [row for found_in_one in found_in_each for row in found_in_one]
+    errors: list[Document] = [
+        {
+            "partition": where.partition,
+            "error_reason": error.reason.value,
+            "error": error.message,
+        }
+        for where, error in failed
     ]
-    left = [row for row in rows if not row["healed"]]
-    document = {"topic": topic, "heal": heal, "ok": not left, "findings": rows}
-    title = f"Findings in {topic}"
-    return Report(document=document, body=table(title, _FINDING, rows), exit_code=int(bool(left)))
+    ok = not errors and all(row["healed"] for row in rows)
+    document = {"topic": topic, "heal": heal, "ok": ok, "findings": rows, "errors": errors}
+    body = table(f"Findings in {topic}", _FINDING, rows)
+    if errors:
+        body = stacked(body, table("Not scrubbed to the end", _ERROR, errors))
+    return Report(document=document, body=body, exit_code=int(not ok))
 
 
 async def _scrub(

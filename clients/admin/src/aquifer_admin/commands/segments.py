@@ -1,6 +1,5 @@
 """`aquifer segments`: the copies of segments, what the store holds of them, and whether it is intact."""
 
-from contextlib import aclosing
 from typing import Annotated
 
 import typer
@@ -10,13 +9,12 @@ from aquifer.metadata.v1.remote_log_metadata_service_pb2_grpc import RemoteLogMe
 from aquifer.storage.v1 import remote_storage_service_pb2 as storage_pb2
 from aquifer.storage.v1.remote_storage_service_pb2_grpc import RemoteStorageServiceStub
 from aquifer_core.errors import RemoteResourceNotFoundError
-from rich.progress import Progress, TaskID
 
 from aquifer_admin import documents
 from aquifer_admin.bounds import MAX_INT32
 from aquifer_admin.cluster import partitions_of, read_segments_of_all
 from aquifer_admin.command import command
-from aquifer_admin.connection import Peer, Role, Session
+from aquifer_admin.connection import Role, Session
 from aquifer_admin.documents import Document
 from aquifer_admin.moments import moment_ms
 from aquifer_admin.render import (
@@ -25,7 +23,6 @@ from aquifer_admin.render import (
     as_bytes,
     as_time,
     details,
-    progress_by_bytes,
     stacked,
     table,
 )
@@ -40,14 +37,12 @@ from aquifer_admin.segment_lookup import (
     unknown_segment,
 )
 from aquifer_admin.topic_lookup import locate_topic
+from aquifer_admin.verification import verify_segments
 from aquifer_admin.warming import warm_segments
 
 app = typer.Typer(
     help="List, describe, verify, rewrap and warm remote segments.", no_args_is_help=True
 )
-
-# A verification reads everything back: it gets the time that this rate needs on top of --timeout.
-_SLOWEST_BYTES_PER_SECOND = 1024 * 1024
 
 _EPOCHS = Column(
     key="leader_epochs",
@@ -95,21 +90,6 @@ _EVENT = (
     Column(key="reason", header="REASON", wraps=True),
     Column(key="trace_id", header="TRACE"),
 )
-_VERIFIED = (
-    Column(key="segment_id", header="SEGMENT ID"),
-    Column(key="topic", header="TOPIC"),
-    Column(key="partition", header="PARTITION", justify="right"),
-    Column(key="start_offset", header="START", justify="right"),
-    Column(key="verified_bytes", header="VERIFIED", show=as_bytes, justify="right"),
-    Column(
-        key="findings",
-        header="FINDINGS",
-        show=lambda findings: "\n".join(_finding_line(each) for each in findings) or "intact",
-        wraps=True,
-        bad=bool,
-    ),
-)
-
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of the copy, 22 characters.")]
 TopicOption = Annotated[
     str | None, typer.Option("--topic", help="Only this topic; makes looking for an id quick.")
@@ -222,19 +202,7 @@ async def verify(
         if segment_ids
         else await finished_segments(session, str(topic), partition)
     )
-    peer = session.peer(Role.STORAGE)
-    with progress_by_bytes() as progress:
-        bar = progress.add_task("verifying", total=_total_bytes(chosen))
-        rows = [await _verify(peer, metadata, progress, bar) for metadata in chosen]
-    damaged = [row for row in rows if row["findings"]]
-    document = {
-        "ok": not damaged,
-        "verified_bytes": sum(row["verified_bytes"] for row in rows),
-        "segments": rows,
-    }
-    return Report(
-        document=document, body=table("Verified", _VERIFIED, rows), exit_code=int(bool(damaged))
-    )
+    return await verify_segments(session, chosen)
 
 
 @command(app, "rewrap")
@@ -265,46 +233,3 @@ async def warm(
     """Load segments into the caches of the storage service, as far as there is room, before somebody reads them."""
     chosen = [await find_segment(session, each, topic, partition) for each in segment_ids]
     return await warm_segments(session, chosen, start_position, end_position)
-
-
-async def _verify(
-    peer: Peer, metadata: segment_pb2.RemoteLogSegmentMetadata, progress: Progress, bar: TaskID
-) -> Document:
-    """Verifies one segment; a segment that the store lacks is a finding."""
-    stub = RemoteStorageServiceStub(peer.channel)
-    request = storage_pb2.VerifySegmentRequest(metadata=metadata)
-    budget_s = peer.timeout_s + metadata.segment_size_bytes / _SLOWEST_BYTES_PER_SECOND
-    findings: list[Document] = []
-    verified, announced = 0, metadata.segment_size_bytes
-    try:
-        async with aclosing(peer.read(stub.VerifySegment, request, timeout_s=budget_s)) as answers:
-            async for answer in answers:
-                _grow(progress, bar, answer.total_bytes - announced)
-                announced = answer.total_bytes
-                progress.advance(bar, answer.verified_bytes - verified)
-                verified = answer.verified_bytes
-                findings.extend(documents.finding(each) for each in answer.findings)
-    except RemoteResourceNotFoundError as error:
-        text = error.message
-        findings.append({"part": "manifest", "chunk": None, "position": None, "message": text})
-    return {
-        **documents.segment(metadata),
-        "verified_bytes": verified,
-        "findings": findings,
-    }
-
-
-def _grow(progress: Progress, bar: TaskID, bytes_more: int) -> None:
-    """Corrects the expected total: stored bytes differ from the original ones."""
-    total = progress.tasks[bar].total or 0
-    progress.update(bar, total=total + bytes_more)
-
-
-def _total_bytes(segments: list[segment_pb2.RemoteLogSegmentMetadata]) -> int:
-    return sum(each.segment_size_bytes for each in segments)
-
-
-def _finding_line(found: Document) -> str:
-    chunk = "" if found["chunk"] is None else f" chunk {found['chunk']}"
-    position = "" if found["position"] is None else f" at {found['position']}"
-    return f"{found['part']}{chunk}{position}: {found['message']}"
