@@ -128,3 +128,20 @@ def test_a_fenced_leader_waits_until_it_is_announced_again(registry: Registry) -
     registry.lead(1, [role(4)])
     assert not registry.is_current(leader)
     assert registry.leader(TIP) is not None
+
+
+async def test_addresses_that_no_broker_has_any_more_are_told_once(
+    registry: Registry, clock: SteppedClock
+) -> None:
+    """Brokers come back with other addresses, day after day: a connection to each would stay for ever."""
+    assert registry.take_left_addresses() == set()
+    registry.register(1, "one again", "host1:2")
+    registry.register(2, "two", "host2:1")
+    registry.register(3, "three", "host3:1")
+    registry.register(3, "three again", "host3:2")
+    registry.register(4, "four", "host3:1")
+    assert registry.take_left_addresses() == {"host1:1"}
+    assert registry.take_left_addresses() == set()
+    await clock.advance(11)
+    registry.expire()
+    assert registry.take_left_addresses() == {"host1:2", "host2:1", "host3:1", "host3:2"}

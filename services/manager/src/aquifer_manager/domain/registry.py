@@ -29,6 +29,7 @@ class Registry:
         self._brokers: dict[int, Broker] = {}
         self._partitions: dict[TopicIdPartition, RegisteredPartition] = {}
         self._by_topic_id: dict[KafkaUuid, set[TopicIdPartition]] = {}
+        self._left_addresses: set[str] = set()
 
     def register(self, broker_id: int, incarnation: str, address: str) -> set[TopicIdPartition]:
         """Registers a broker; idempotent for one incarnation, another one begins without partitions.
@@ -40,6 +41,8 @@ class Registry:
         changed: set[TopicIdPartition] = set()
         if known is not None and known.incarnation != incarnation:
             changed = self._drop_roles(broker_id)
+        if known is not None:
+            self._left_addresses.add(known.address)
         self._brokers[broker_id] = Broker(
             broker_id=broker_id,
             incarnation=incarnation,
@@ -87,8 +90,15 @@ class Registry:
         changed: set[TopicIdPartition] = set()
         for broker in gone:
             del self._brokers[broker.broker_id]
+            self._left_addresses.add(broker.address)
             changed |= self._drop_roles(broker.broker_id)
         return gone, changed
+
+    def take_left_addresses(self) -> set[str]:
+        """Addresses that brokers had and that none has any more, each told once: a broker may come back with another one."""
+        left = self._left_addresses - {broker.address for broker in self._brokers.values()}
+        self._left_addresses.clear()
+        return left
 
     def lead(self, broker_id: int, roles: Iterable[PartitionRole]) -> set[TopicIdPartition]:
         """The broker leads these partitions now; lower leader epochs than known are ignored. Returns what changed."""

@@ -237,13 +237,12 @@ class RemoteLogManager:
             await self._clock.sleep(_WATCH_INTERVAL_S)
 
     async def expire_leases(self) -> None:
-        """Forgets brokers that did not renew their lease."""
+        """Forgets brokers that did not renew their lease, and closes connections to where no broker is any more."""
         gone, changed = self._registry.expire()
         self._reschedule(changed)
         for broker in gone:
             logger.warning("broker_lease_expired", broker_id=broker.broker_id)
-        used = {broker.address for broker in self._registry.brokers()}
-        for address in {broker.address for broker in gone} - used:
+        for address in self._registry.take_left_addresses():
             await self._brokers.forget(address)
 
     def _reschedule(self, changed: Collection[TopicIdPartition]) -> None:
