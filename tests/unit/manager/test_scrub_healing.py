@@ -262,6 +262,24 @@ async def test_a_missing_segment_is_copied_again_from_its_leader(world: TaskWorl
     assert await scrub(world) == []
 
 
+async def test_a_missing_segment_that_holds_the_log_start_is_copied_again(world: TaskWorld) -> None:
+    """A leader forgets the leader epochs of deleted records."""
+    log = world.leading()
+    log.epochs = (LeaderEpochEntry(0, 0), LeaderEpochEntry(1, 120), LeaderEpochEntry(2, 150))
+    await three_segments(world)
+    log.log_start_offset = log.local_log_start_offset = 140
+    log.epochs = (LeaderEpochEntry(1, 140), LeaderEpochEntry(2, 150))
+    log.segments = log.segments[1:]
+    await world.expire()
+    [lost] = [each async for each in world.metadata.list_remote_log_segments(TIP, 1)]
+    await world.storage.delete_log_segment_data(lost)
+    assert [shape(each) for each in await scrub(world, heal=True)] == [
+        ("missing", "NOT_IN_STORE", "copy_again", True)
+    ]
+    assert await world.finished() == [(100, 199), (200, 299)]
+    assert await world.nothing_dangles()
+
+
 @pytest.mark.parametrize("change", ["gone", "other borders", "other lineage", "no leader"])
 async def test_a_missing_segment_that_its_leader_does_not_have_is_only_reported(
     world: TaskWorld, change: str

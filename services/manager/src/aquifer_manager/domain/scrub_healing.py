@@ -191,5 +191,16 @@ def _local_segment(log: LogDescription, segment: RemoteLogSegmentMetadata) -> Ro
         ):
             epochs = log.epoch_cache().entries_in_range(local.base_offset, local.end_offset + 1)
             lineage = {entry.epoch: entry.start_offset for entry in epochs}
-            return local if lineage == dict(segment.segment_leader_epochs) else None
+            start = log.log_start_offset
+            same = _from(start, lineage) == _from(start, segment.segment_leader_epochs)
+            return local if same else None
     return None
+
+
+def _from(log_start_offset: int, epochs: Mapping[int, int]) -> dict[int, int]:
+    """Leader epochs with their first offsets at or above the log start; leaders forget those of deleted records."""
+    reached = [start for start in epochs.values() if start <= log_start_offset]
+    floor = max(reached, default=0)
+    return {
+        epoch: max(start, log_start_offset) for epoch, start in epochs.items() if start >= floor
+    }
