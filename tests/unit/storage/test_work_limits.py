@@ -83,6 +83,21 @@ async def test_who_is_cancelled_leaves_the_place_to_others() -> None:
         await enter()
 
 
+async def test_who_gives_up_before_its_bytes_have_gone_leaves_no_debt_to_others() -> None:
+    """Requests that a limit keeps longer than they have time would put off every one that follows."""
+    gate = WorkGate()
+    gate.change(WorkLimit(bytes_per_s=1_000))
+    await gate.pay(100)
+    given_up = [asyncio.create_task(gate.pay(1_000_000)) for _ in range(20)]
+    await asyncio.sleep(0)
+    for task in given_up:
+        task.cancel()
+    await asyncio.gather(*given_up, return_exceptions=True)
+    async with asyncio.timeout(60):
+        await gate.pay(10)
+        await gate.pay(10)
+
+
 async def test_one_kind_of_work_does_not_wait_for_another(tmp_path: Path) -> None:
     """T47: a scrub at its limit does not hold up readers; deletions count as such, whoever makes them."""
     limits = WorkLimits()
@@ -113,6 +128,24 @@ async def test_one_kind_of_work_does_not_wait_for_another(tmp_path: Path) -> Non
     async with asyncio.timeout(60):
         await asyncio.gather(blocked, deleting, *waiting)
     await hooked.close()
+
+
+async def test_a_read_that_a_limit_keeps_too_long_has_received_nothing(tmp_path: Path) -> None:
+    """Bytes that are thrown away would be counted all the same: readers in a hurry would leave nothing for anybody."""
+    limits = WorkLimits()
+    hooked = HookedObjectStore(FilesystemObjectStore(tmp_path))
+    store = LimitedObjectStore(hooked, limits, Work.FETCH)
+    await store.put("a", bytes(1_000))
+    limits.apply({Work.FETCH: WorkLimit(bytes_per_s=1)})
+    assert len(await store.get("a", 0, 1_000)) == 1_000
+    for read in (store.get("a", 0, 500), anext(store.read("a", 0, [500, 500]))):
+        waiting = asyncio.create_task(read)
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+    assert hooked.count("get") == 1
+    assert hooked.count("read") == 0
+    await store.close()
 
 
 async def test_a_read_in_pieces_has_its_place_until_its_end(tmp_path: Path) -> None:

@@ -43,8 +43,10 @@ class LimitedObjectStore:
     async def get(self, key: str, position: int = 0, length_bytes: int | None = None) -> bytes:
         """Read a range of an object."""
         async with self._gate.request():
+            await self._gate.pay(length_bytes or 0)
             data = await self._objects.get(key, position, length_bytes)
-            await self._gate.pay(len(data))
+            if length_bytes is None:
+                await self._gate.pay(len(data))
         return data
 
     async def read(
@@ -55,8 +57,12 @@ class LimitedObjectStore:
             self._gate.request(),
             aclosing(self._objects.read(key, position, lengths_bytes)) as pieces,
         ):
-            async for data in pieces:
-                await self._gate.pay(len(data))
+            # Paid first: what is received by those who give up before their turn would leave nothing for anybody.
+            for length_bytes in lengths_bytes:
+                await self._gate.pay(length_bytes)
+                data = await anext(pieces, None)
+                if data is None:
+                    return
                 yield data
 
     async def size_bytes(self, key: str) -> int | None:

@@ -78,7 +78,7 @@ class WorkGate:
             self._let_in()
 
     async def pay(self, size_bytes: int) -> None:
-        """Wait until the rate allows bytes; before they are sent, or after they were received."""
+        """Wait until the rate allows bytes; before they are sent or received, or afterwards where nobody knows how many there are."""
         await self._bytes.pay(size_bytes)
 
     async def _enter(self) -> None:
@@ -111,13 +111,16 @@ class WorkGate:
 
 
 class _ByteRate:
-    """Credit that grows with time; whoever pays goes when all that were before are covered by it."""
+    """Credit that grows with time; whoever pays goes in turn, when what was paid before is covered by it.
+
+    Who gives up while it waits has paid nothing: else attempts that are not patient enough would put off all that follow, for ever.
+    """
 
     def __init__(self) -> None:
         self._rate: float | None = None
         self._credit = 0.0
-        self._promised = 0
         self._counted_s = 0.0
+        self._turn = asyncio.Lock()
         self._changed = asyncio.Event()
 
     def change(self, rate: int | None) -> None:
@@ -127,23 +130,23 @@ class _ByteRate:
         self._changed = asyncio.Event()
 
     async def pay(self, size_bytes: int) -> None:
-        self._count()
-        before = self._promised
-        self._promised += size_bytes
-        while self._rate is not None and self._credit < before:
-            try:
-                async with asyncio.timeout((before - self._credit) / self._rate):
-                    await self._changed.wait()
-            except TimeoutError:
-                pass
+        async with self._turn:
             self._count()
+            while self._rate is not None and self._credit < 0:
+                try:
+                    async with asyncio.timeout(-self._credit / self._rate):
+                        await self._changed.wait()
+                except TimeoutError:
+                    pass
+                self._count()
+            self._credit -= size_bytes
 
     def _count(self) -> None:
-        """Bring the credit up to now; at most a second's worth is ahead of what was promised."""
+        """Bring the credit up to now; at most a second's worth is kept."""
         now_s = asyncio.get_running_loop().time()
         if self._rate is None:
-            self._credit = float(self._promised)
+            self._credit = 0.0
         else:
             earned = self._credit + self._rate * (now_s - self._counted_s)
-            self._credit = min(earned, self._promised + self._rate * _BURST_S)
+            self._credit = min(earned, self._rate * _BURST_S)
         self._counted_s = now_s
