@@ -4,6 +4,9 @@ from typing import Any
 
 import pytest
 from aquifer_broker.app import BrokerNode
+from aquifer_broker.cluster.ports import ConfigChange, NewTopic
+from aquifer_broker.cluster.ports import ConfigResource as StoredResource
+from aquifer_broker.protocol.versions import ApiKey
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
     AdminClient,
@@ -14,8 +17,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from fixtures.broker_node import StartBroker, bootstrap
+from fixtures.cluster_metadata import InMemoryClusterMetadata
 from fixtures.kafka_clients import create_topic, in_thread
+from fixtures.kafka_wire import KafkaWire
 from fixtures.polling import eventually
+from kio.schema.errors import ErrorCode
 
 SET = AlterConfigOpType.SET
 
@@ -38,6 +44,21 @@ def describe(address: str, name: str, kind: ResourceType = ResourceType.TOPIC) -
     resource = ConfigResource(kind, name)
     described: dict[str, Any] = admin.describe_configs([resource])[resource].result(60)
     return described
+
+
+async def alter_brokers(
+    node: BrokerNode, name: str, **configs: str
+) -> tuple[ErrorCode, str | None]:
+    """Alter settings of one broker, or of all with an empty name, which librdkafka does not send."""
+    entries = [
+        {"name": key.replace("_", "."), "value": value, "config_operation": 0}
+        for key, value in configs.items()
+    ]
+    resource = {"resource_type": 4, "resource_name": name, "configs": entries}
+    asked = {"resources": [resource], "validate_only": False}
+    async with KafkaWire(node.port("PLAINTEXT")) as wire:
+        (told,) = (await wire.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, asked)).responses
+    return told.error_code, told.error_message
 
 
 async def refusal(*args: Any, **kwargs: Any) -> KafkaError:
@@ -142,3 +163,92 @@ async def test_settings_of_what_is_not_there_are_refused(broker: BrokerNode) -> 
     assert error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
     with pytest.raises(KafkaException):
         await in_thread(describe, address, "none")
+
+
+async def test_a_broker_setting_that_could_not_be_used_is_refused_and_the_others_go_on_counting(
+    broker: BrokerNode, cluster_metadata: InMemoryClusterMetadata
+) -> None:
+    address = bootstrap(broker)
+    await in_thread(lambda: alter(address, "1", ("log.retention.ms", "5000", SET), broker=True))
+    for name in ("1", ""):
+        code, message = await alter_brokers(broker, name, log_cleanup_policy="shrink")
+        assert code is ErrorCode.invalid_config
+        assert "log.cleanup.policy='shrink' is not valid" in (message or "")
+    # What is stored all the same, by a broker of another version, costs nothing but itself.
+    bad = ConfigChange(key="log.cleanup.policy", value="shrink")
+    more = ConfigChange(key="remote.fetch.max.wait.ms", value="123")
+    await cluster_metadata.alter_configs(StoredResource.BROKER, "1", [bad, more])
+    await eventually(lambda: broker.services.config.remote_fetch_max_wait_ms == 123)
+    assert broker.services.config.log_defaults.retention_ms == 5000
+
+
+async def test_settings_of_a_broker_that_does_not_exist_are_refused(broker: BrokerNode) -> None:
+    for name in ("7", "one"):
+        code, message = await alter_brokers(broker, name, log_retention_ms="5")
+        assert code is ErrorCode.invalid_request
+        assert f"there is no broker {name}" in (message or "")
+
+
+async def test_a_topic_that_a_changed_default_made_invalid_can_be_put_right(
+    broker: BrokerNode,
+) -> None:
+    address = bootstrap(broker)
+    await in_thread(lambda: create_topic(address, "t", local_retention_ms="100000"))
+    await alter_brokers(broker, "", log_retention_ms="50000")
+    await eventually(lambda: broker.services.config.log_defaults.retention_ms == 50_000)
+    error = await refusal(address, "t", ("segment.ms", "1000", SET))
+    assert "local.retention.ms='100000' is not valid" in error.str()
+    await in_thread(alter, address, "t", ("local.retention.ms", "20000", SET))
+    assert (await in_thread(describe, address, "t"))["local.retention.ms"].value == "20000"
+
+
+async def test_a_default_of_compaction_leaves_tiered_topics_tiered(
+    broker: BrokerNode, cluster_metadata: InMemoryClusterMetadata
+) -> None:
+    """Ending the tiering of a topic moves its log start, and what is remote would be gone with it."""
+    tiered = NewTopic(
+        name="t",
+        num_partitions=1,
+        replication_factor=1,
+        configs={"remote.storage.enable": "true"},
+    )
+    await cluster_metadata.create_topics([tiered])
+    log = await eventually(lambda: broker.services.logs.get("t", 0))
+    assert log.config.tiered
+    await alter_brokers(broker, "", log_cleanup_policy="compact", log_retention_ms="5000")
+    await eventually(lambda: log.config.retention_ms == 5000)
+    assert log.config.tiered
+
+
+async def test_dynamic_settings_are_not_shown_as_those_of_the_file(
+    start_broker: StartBroker,
+) -> None:
+    node = await start_broker(1, log_retention_hours="2")
+    address = bootstrap(node)
+    await in_thread(create_topic, address, "t")
+    await alter_brokers(node, "", log_retention_ms="7000")
+    await alter_brokers(node, "1", log_retention_ms="5000")
+    await eventually(lambda: node.services.config.log_defaults.retention_ms == 5000)
+    async with KafkaWire(node.port("PLAINTEXT")) as wire:
+
+        async def layers(kind: ResourceType, name: str, key: str) -> list[tuple[str, str, int]]:
+            resource = {
+                "resource_type": kind.value,
+                "resource_name": name,
+                "configuration_keys": [key],
+            }
+            asked = {"resources": [resource], "include_synonyms": True}
+            response = await wire.ask(ApiKey.DESCRIBE_CONFIGS, 4, asked)
+            (entry,) = response.results[0].configs
+            return [(each.name, each.value, each.source) for each in entry.synonyms]
+
+        dynamic = [("log.retention.ms", "5000", 2), ("log.retention.ms", "7000", 3)]
+        assert await layers(ResourceType.BROKER, "1", "log.retention.ms") == [
+            *dynamic,
+            ("log.retention.ms", None, 5),
+        ]
+        assert await layers(ResourceType.TOPIC, "t", "retention.ms") == [
+            *dynamic,
+            ("log.retention.hours", str(2 * 3_600_000), 4),
+            ("retention.ms", "604800000", 5),
+        ]

@@ -1,6 +1,7 @@
 """Composition root of a broker node."""
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
@@ -223,12 +224,7 @@ class BrokerNode:
         def apply(change: ClusterChange) -> None:
             if not change.configs_changed:
                 return
-            dynamic = self.view.broker_configs(self.config.node_id)
-            try:
-                services.config = BrokerConfig.parse({**self.config.properties, **dynamic})
-            except InvalidConfigurationError as error:
-                logger.warning("dynamic_config_ignored", error=str(error))
-                return
+            services.config = self._with_dynamic(self.view.broker_configs(self.config.node_id))
             partitions.update_defaults(services.config.log_defaults)
 
         self.view.on_change(apply)
@@ -242,6 +238,18 @@ class BrokerNode:
                     configs_changed=True,
                 )
             )
+
+    def _with_dynamic(self, dynamic: Mapping[str, str]) -> BrokerConfig:
+        """Takes over what can be; a stored setting that this version refuses must not keep the others from counting."""
+        taken: dict[str, str] = {}
+        config = self.config
+        for key, value in sorted(dynamic.items()):
+            try:
+                config = self.config.with_dynamic({**taken, key: value})
+                taken[key] = value
+            except InvalidConfigurationError as error:
+                logger.warning("dynamic_config_ignored", key=key, error=str(error))
+        return config
 
     async def _clean_offsets(self, starting: AsyncExitStack, services: BrokerServices) -> None:
         values = self.config.values

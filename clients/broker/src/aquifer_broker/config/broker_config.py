@@ -1,7 +1,7 @@
 """The typed configuration of a broker node."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,7 +24,7 @@ class BrokerConfig:
 
     Attributes:
         values: parsed value of every defined key, defaults included.
-        properties: every property as given.
+        properties: every property as given in the file, whatever is set dynamically over it.
         unknown_keys: given keys that nothing here knows.
         lost_log_dirs: directory ids.
         log_defaults: defaults of topic configs.
@@ -114,6 +114,14 @@ class BrokerConfig:
             remote_list_offsets_timeout_ms=values["remote.list.offsets.request.timeout.ms"],
             offset_metadata_max_bytes=values["offset.metadata.max.bytes"],
         )
+
+    def with_dynamic(self, dynamic: Mapping[str, str]) -> Self:
+        """The configuration with dynamic settings over those of the file.
+
+        Raises:
+            InvalidConfigurationError: one of them is refused, alone or with the others.
+        """
+        return replace(self.parse({**self.properties, **dynamic}), properties=self.properties)
 
     def storage_manager_configs(self, cluster_id: str) -> dict[str, str]:
         """What the RemoteStorageManager's `configure` gets (SR-4)."""

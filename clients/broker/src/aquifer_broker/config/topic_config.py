@@ -225,7 +225,8 @@ def validate_topic_configs(
 def effective_log_config(configs: Mapping[str, str], defaults: LogConfig) -> LogConfig:
     """The configuration of a topic's logs. Never raises: what is stored must not keep a log closed.
 
-    A compacted topic with remote storage is warned about and treated as not tiered (SR-12); a value that cannot
+    A compacted topic with remote storage is warned about and treated as not tiered (SR-12); where only the broker's default
+    would compact it, it stays tiered, because what is remote would be gone with the tiering. A value that cannot
     be read is warned about and its default taken.
     """
     config = defaults
@@ -234,6 +235,9 @@ def effective_log_config(configs: Mapping[str, str], defaults: LogConfig) -> Log
             config = parse_log_config({key: value}, config)
         except InvalidConfigurationError as error:
             logger.warning("topic_config_ignored", key=key, value=value, error=str(error))
+    if config.remote_storage_enable and config.compact and "cleanup.policy" not in configs:
+        logger.warning("tiered_topic_not_compacted", configs=dict(configs))
+        return replace(config, cleanup_policy=LogConfig().cleanup_policy)
     if config.remote_storage_enable and config.compact:
         logger.warning("compacted_topic_not_tiered", configs=dict(configs))
         config = replace(config, remote_storage_enable=False)

@@ -1,6 +1,7 @@
 """Settings as CreateTopics and DescribeConfigs show them: value, source, synonyms."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
@@ -9,8 +10,9 @@ from aquifer_broker.config.broker_keys import BROKER_DEFINITIONS
 from aquifer_broker.config.config_text import config_text
 from aquifer_broker.config.definitions import ConfigType, Definition
 from aquifer_broker.config.topic_config import SERVER_SYNONYMS, TOPIC_DEFINITIONS
+from aquifer_broker.log.log_config import parse_server_defaults
 
-__all__ = ["broker_entries", "topic_entries"]
+__all__ = ["Dynamic", "broker_entries", "topic_entries"]
 
 
 class _Source(IntEnum):
@@ -36,23 +38,39 @@ _Layer = tuple[_Source, str, str | None]
 """Source, name there, value."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dynamic:
+    """Settings of a broker that were altered while it ran: its own, and those of all brokers."""
+
+    own: Mapping[str, str]
+    cluster_wide: Mapping[str, str]
+
+    def layers(self, names: Sequence[str]) -> Iterator[_Layer]:
+        """Those of some names, the strongest first."""
+        for source, values in (
+            (_Source.DYNAMIC_BROKER, self.own),
+            (_Source.DYNAMIC_DEFAULT_BROKER, self.cluster_wide),
+        ):
+            yield from ((source, name, values[name]) for name in names if name in values)
+
+
 def topic_entries(
-    config: BrokerConfig, configs: Mapping[str, str], wanted: Iterable[str] | None = None
+    config: BrokerConfig,
+    dynamic: Dynamic,
+    configs: Mapping[str, str],
+    wanted: Iterable[str] | None = None,
 ) -> list[dict[str, Any]]:
     """Settings of a topic; `wanted` None: all."""
     names = set(wanted) if wanted is not None else None
     return [
-        _entry(definition, _topic_layers(config, configs, definition), read_only=False)
+        _entry(definition, _topic_layers(config, dynamic, configs, definition), read_only=False)
         for definition in TOPIC_DEFINITIONS.values()
         if names is None or definition.name in names
     ]
 
 
 def broker_entries(
-    config: BrokerConfig,
-    own: Mapping[str, str],
-    cluster_wide: Mapping[str, str],
-    wanted: Iterable[str] | None = None,
+    config: BrokerConfig, dynamic: Dynamic, wanted: Iterable[str] | None = None
 ) -> list[dict[str, Any]]:
     """Settings of this broker: its dynamic ones, those of all brokers, its properties, defaults."""
     names = set(wanted) if wanted is not None else None
@@ -61,11 +79,7 @@ def broker_entries(
         name = definition.name
         if names is not None and name not in names:
             continue
-        layers: list[_Layer] = []
-        if name in own:
-            layers.append((_Source.DYNAMIC_BROKER, name, own[name]))
-        if name in cluster_wide:
-            layers.append((_Source.DYNAMIC_DEFAULT_BROKER, name, cluster_wide[name]))
+        layers = list(dynamic.layers((name,)))
         layers.extend(
             (_Source.STATIC_BROKER, given, config.properties[given])
             for given in (name, *definition.aliases)
@@ -77,16 +91,17 @@ def broker_entries(
 
 
 def _topic_layers(
-    config: BrokerConfig, configs: Mapping[str, str], definition: Definition
+    config: BrokerConfig, dynamic: Dynamic, configs: Mapping[str, str], definition: Definition
 ) -> list[_Layer]:
-    layers: list[_Layer] = []
     name = definition.name
-    if name in configs:
-        layers.append((_Source.TOPIC, name, configs[name]))
-    for synonym in SERVER_SYNONYMS.get(name, ()):
+    synonyms = SERVER_SYNONYMS.get(name, ())
+    layers: list[_Layer] = [(_Source.TOPIC, name, configs[name])] if name in configs else []
+    layers.extend(dynamic.layers(synonyms))
+    for synonym in synonyms:
         if synonym in config.properties:
+            text = config.properties[synonym]
             # Hours and minutes of a synonym are told in the topic config's own unit.
-            value = getattr(config.log_defaults, name.replace(".", "_"), config.properties[synonym])
+            value = getattr(parse_server_defaults({synonym: text}), name.replace(".", "_"), text)
             layers.append((_Source.STATIC_BROKER, synonym, config_text(value)))
             break
     layers.append((_Source.DEFAULT, name, config_text(definition.default)))

@@ -18,13 +18,22 @@ from aquifer_broker.cluster.ports import ConfigChange, ConfigOperation, ConfigRe
 from aquifer_broker.config.broker_keys import DEFINITIONS_BY_NAME
 from aquifer_broker.config.config_text import config_text
 from aquifer_broker.config.definitions import ConfigType
-from aquifer_broker.config.topic_config import TOPIC_DEFINITIONS, validate_topic_configs
-from aquifer_broker.handlers.config_entries import broker_entries, topic_entries
+from aquifer_broker.config.topic_config import (
+    TOPIC_DEFINITIONS,
+    effective_log_config,
+    validate_topic_configs,
+)
+from aquifer_broker.handlers.config_entries import Dynamic, broker_entries, topic_entries
 from aquifer_broker.handlers.error_codes import error_code_of
 from aquifer_broker.handlers.services import BrokerServices
 from aquifer_broker.protocol.dispatch import Answer, Call
 
-__all__ = ["AlterConfigsHandler", "DescribeConfigsHandler", "IncrementalAlterConfigsHandler"]
+__all__ = [
+    "AlterConfigsHandler",
+    "DescribeConfigsHandler",
+    "IncrementalAlterConfigsHandler",
+    "dynamic_of",
+]
 
 logger = structlog.get_logger(__name__)
 
@@ -99,16 +108,14 @@ class DescribeConfigsHandler:
             topic = self._services.view.topic(resource.resource_name)
             if topic is None:
                 raise _no_topic(resource.resource_name)
-            return topic_entries(config, topic.configs, wanted)
+            return topic_entries(config, dynamic_of(self._services), topic.configs, wanted)
         view = self._services.view
         if resource.resource_name == "":
             cluster_wide = view.dynamic_configs("")
             names = cluster_wide.keys() & (set(wanted) if wanted else cluster_wide.keys())
-            return broker_entries(config, {}, cluster_wide, names)
-        _check_broker(self._services, resource.resource_name)
-        return broker_entries(
-            config, view.dynamic_configs(str(config.node_id)), view.dynamic_configs(""), wanted
-        )
+            return broker_entries(config, Dynamic(own={}, cluster_wide=cluster_wide), names)
+        _check_asked(self._services, resource.resource_name)
+        return broker_entries(config, dynamic_of(self._services), wanted)
 
 
 class _Alteration:
@@ -142,6 +149,7 @@ class _Alteration:
             kind = ConfigResource.TOPIC
         else:
             _check_dynamic(changes)
+            self._check_broker(resource.resource_name, after)
             kind = ConfigResource.BROKER
         async with asyncio.timeout(timeout_s):
             await self._services.metadata.alter_configs(
@@ -157,17 +165,24 @@ class _Alteration:
 
     def _check_topic(self, before: Mapping[str, str], after: Mapping[str, str]) -> None:
         config = self._services.config
-        effective = validate_topic_configs(
-            before,
-            defaults=config.log_defaults,
-            remote_storage_available=True,
-        )
+        # What is in force may have become invalid by other defaults, and an alteration is what puts it right.
+        effective = effective_log_config(before, config.log_defaults)
         validate_topic_configs(
             after,
             defaults=config.log_defaults,
             remote_storage_available=config.remote_storage_enabled,
             before=effective,
         )
+
+    def _check_broker(self, name: str, after: Mapping[str, str]) -> None:
+        """Checks the whole outcome, as a broker will when it takes it over."""
+        view = self._services.view
+        if name and not (name.isdecimal() and int(name) in view.brokers):
+            raise InvalidRequestError(
+                f"there is no broker {name}; give the id of one, or no name for all brokers"
+            )
+        cluster_wide = view.dynamic_configs("") if name else {}
+        self._services.config.with_dynamic({**cluster_wide, **after})
 
     def _after(self, before: Mapping[str, str], changes: Sequence[ConfigChange]) -> dict[str, str]:
         after = dict(before)
@@ -234,6 +249,15 @@ class AlterConfigsHandler:
         return {"responses": [await _outcome(each, work(each)) for each in call.body.resources]}
 
 
+def dynamic_of(services: BrokerServices) -> Dynamic:
+    """What was altered of this broker's settings."""
+    view = services.view
+    return Dynamic(
+        own=view.dynamic_configs(str(services.config.node_id)),
+        cluster_wide=view.dynamic_configs(""),
+    )
+
+
 def _change(requested: Any) -> ConfigChange:
     try:
         operation = ConfigOperation(requested.config_operation)
@@ -281,7 +305,7 @@ def _check_dynamic(changes: Sequence[ConfigChange]) -> None:
             definition.parse(change.value)
 
 
-def _check_broker(services: BrokerServices, name: str) -> None:
+def _check_asked(services: BrokerServices, name: str) -> None:
     if name != str(services.config.node_id):
         raise InvalidRequestError(
             f"this is broker {services.config.node_id}; ask broker {name} itself for its settings"

@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from aquifer_broker.cluster.ports import NewPartitions, NewTopic, TopicResult
 from aquifer_broker.handlers.config_entries import topic_entries
+from aquifer_broker.handlers.configs import dynamic_of
 from aquifer_broker.handlers.error_codes import error_code_of, error_code_of_reason
 from aquifer_broker.handlers.services import BrokerServices
 from aquifer_broker.handlers.topic_creation import TopicCreation
@@ -72,7 +73,9 @@ class CreateTopicsHandler:
             "replication_factor": replicas,
             "configs": [
                 {name: entry[name] for name in _CREATED_CONFIG}
-                for entry in topic_entries(self._services.config, topic.configs)
+                for entry in topic_entries(
+                    self._services.config, dynamic_of(self._services), topic.configs
+                )
             ],
         }
 
