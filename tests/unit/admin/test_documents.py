@@ -1,11 +1,14 @@
 """Field names and null values of the documents: what scripts rely on."""
 
+from typing import Any
+
 from aquifer.common.v1 import partition_pb2, segment_pb2
 from aquifer.manager.v1 import remote_log_manager_service_pb2 as manager_pb2
 from aquifer.metadata.v1 import cluster_metadata_service_pb2 as cluster_pb2
 from aquifer.metadata.v1 import remote_log_metadata_service_pb2 as facts_pb2
 from aquifer.storage.v1 import remote_storage_service_pb2 as storage_pb2
 from aquifer_admin import documents
+from aquifer_admin.commands.why import explanation
 
 _PARTITION = partition_pb2.TopicIdPartition(topic_id="A" * 22, topic="orders", partition=3)
 _SEGMENT = segment_pb2.RemoteLogSegmentMetadata(
@@ -42,6 +45,13 @@ def test_a_segment_has_its_epochs_in_order_and_null_for_an_unknown_timestamp() -
 def test_a_state_of_a_newer_contract_is_shown_as_its_number() -> None:
     assert documents.segment_state(77) == "77"
     assert documents.task_name(99) == "99"
+
+
+def test_an_explanation_of_a_newer_manager_is_shown_with_the_number_of_its_reason() -> None:
+    newer: Any = 999
+    answer = manager_pb2.Explanation(question=newer, reason=newer, text="because", start_offset=7)
+    row = explanation(2, answer)
+    assert (row["question"], row["reason"], row["text"]) == ("999", "999", "because")
 
 
 def test_only_finished_segments_count_as_remote() -> None:

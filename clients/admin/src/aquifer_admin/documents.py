@@ -79,7 +79,7 @@ def store_check(result: storage_pb2.CheckStoreResponse) -> Document:
     """One check of the object store."""
     return {
         "check": result.name,
-        "outcome": _name(storage_pb2.CheckOutcome, result.outcome, "CHECK_OUTCOME_").lower(),
+        "outcome": enum_name(storage_pb2.CheckOutcome, result.outcome, "CHECK_OUTCOME_").lower(),
         "message": result.message,
         "duration_ms": result.duration_ms,
     }
@@ -183,12 +183,12 @@ def task_action(action: manager_pb2.TaskAction) -> Document:
 
 def task_name(task_type: int) -> str:
     """`copy` for TASK_TYPE_COPY; the number for one that this version does not know."""
-    return _name(manager_pb2.TaskType, task_type, "TASK_TYPE_").lower()
+    return enum_name(manager_pb2.TaskType, task_type, "TASK_TYPE_").lower()
 
 
 def segment_state(state: int) -> str:
     """`COPY_SEGMENT_FINISHED` and so on; the number for one that this version does not know."""
-    return _name(segment_pb2.RemoteLogSegmentState, state, "REMOTE_LOG_SEGMENT_STATE_")
+    return enum_name(segment_pb2.RemoteLogSegmentState, state, "REMOTE_LOG_SEGMENT_STATE_")
 
 
 def remote_totals(segments: Iterable[segment_pb2.RemoteLogSegmentMetadata]) -> tuple[int, int]:
@@ -198,7 +198,8 @@ def remote_totals(segments: Iterable[segment_pb2.RemoteLogSegmentMetadata]) -> t
     return len(sizes), sum(sizes)
 
 
-def _name(enum: Any, number: int, prefix: str) -> str:
+def enum_name(enum: Any, number: int, prefix: str) -> str:
+    """Name of a value of the contracts, without what all names begin with; the number for one that this version does not know."""
     known = dict(zip(enum.values(), enum.keys(), strict=True))
     return str(known.get(number, number)).removeprefix(prefix)
 

@@ -10,13 +10,17 @@ from aquifer_rpc import convert
 
 
 class TaskType(IntEnum):
-    """Tasks of a partition; values as in the contract."""
+    """Tasks of a partition; values as in the contract. `UNKNOWN` is one that only a newer manager has."""
 
+    UNKNOWN = 0
     COPY = 1
     EXPIRATION = 2
     FOLLOWER = 3
     PARTITION_DELETION = 4
     SCRUB = 5
+
+
+_KNOWN_TYPES: frozenset[int] = frozenset(TaskType)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +175,7 @@ def plan_from_pb(message: pb.FetchPlan) -> RemoteFetchPlan:
 
 def _task_from_pb(message: pb.TaskState) -> TaskState:
     return TaskState(
-        type=TaskType(message.type),
+        type=TaskType(message.type) if message.type in _KNOWN_TYPES else TaskType.UNKNOWN,
         running=message.running,
         next_run_in_ms=message.next_run_in_ms,
         since_success_ms=None if message.since_success_ms < 0 else message.since_success_ms,

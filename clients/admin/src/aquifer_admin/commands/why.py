@@ -7,6 +7,7 @@ from aquifer.common.v1 import partition_pb2
 from aquifer.manager.v1 import remote_log_manager_service_pb2 as manager_pb2
 from aquifer.manager.v1.remote_log_manager_service_pb2_grpc import RemoteLogManagerServiceStub
 
+from aquifer_admin import documents
 from aquifer_admin.bounds import MAX_INT32, MAX_INT64
 from aquifer_admin.cluster import find_topic, in_parallel, partitions_of
 from aquifer_admin.command import command
@@ -76,16 +77,16 @@ async def _explain(
         topic_id_partition=where, offset=offset, segment_id=segment
     )
     answer = await peer.ask(stub.Explain, request)
-    return [_row(where.partition, each) for each in answer.explanations]
+    return [explanation(where.partition, each) for each in answer.explanations]
 
 
-def _row(partition: int, answer: manager_pb2.Explanation) -> Document:
-    reason = manager_pb2.WhyReason.Name(answer.reason).removeprefix("WHY_REASON_")
-    question = manager_pb2.WhyQuestion.Name(answer.question).removeprefix("WHY_QUESTION_")
+def explanation(partition: int, answer: manager_pb2.Explanation) -> Document:
+    """One answer."""
+    question = documents.enum_name(manager_pb2.WhyQuestion, answer.question, "WHY_QUESTION_")
     return {
         "partition": partition,
         "question": question.lower(),
-        "reason": reason,
+        "reason": documents.enum_name(manager_pb2.WhyReason, answer.reason, "WHY_REASON_"),
         "text": answer.text,
         "start_offset": answer.start_offset,
         "end_offset": answer.end_offset if answer.end_offset >= answer.start_offset else None,
