@@ -109,7 +109,6 @@ async def test_checking_only_changes_nothing(admin: AdminCommand) -> None:
     [
         ("topics", "describe", "nope"),
         ("topics", "alter", "nope", "--set", "retention.ms=1"),
-        ("segments", "list", "nope"),
         ("partitions", "describe", "nope", "0"),
     ],
 )
@@ -121,6 +120,17 @@ async def test_an_unknown_topic_is_one_line_with_the_reason(
     [line] = outcome.err.splitlines()
     assert "nope" in line
     assert line.endswith("(TOPIC_NOT_FOUND)")
+
+
+async def test_a_topic_that_only_the_store_may_know_is_not_called_unknown_while_the_store_is_away(
+    admin: AdminCommand,
+) -> None:
+    outcome = await admin.run("segments", "list", "nope")
+    assert (outcome.code, outcome.out) == (1, "")
+    [line] = outcome.err.splitlines()
+    assert "there is no topic 'nope'" in line
+    assert f"storage at {admin.storage}: does not answer" in line
+    assert line.endswith("(PEER_UNAVAILABLE)")
 
 
 async def refusal(admin: AdminCommand, *arguments: str) -> str:

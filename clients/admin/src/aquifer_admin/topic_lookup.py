@@ -22,6 +22,7 @@ async def locate_topic(session: Session, name: str) -> cluster_pb2.Topic:
 
     Raises:
         RemoteResourceNotFoundError: neither knows it.
+        AquiferError: the cluster does not know it, and why the store could not be asked.
     """
     try:
         return await find_topic(session.peer(Role.METADATA), name)
@@ -30,11 +31,10 @@ async def locate_topic(session: Session, name: str) -> cluster_pb2.Topic:
             found = await _stored_topic(session, name)
         except AquiferError as error:
             text = (
-                f"{unknown.message}; a topic of Apache Kafka cannot be looked for: {error.message}"
+                f"{unknown.message}; whether brokers of Apache Kafka have it cannot be said:"
+                f" {error.message}"
             )
-            raise RemoteResourceNotFoundError(
-                text, reason=unknown.reason, metadata=unknown.metadata
-            ) from error
+            raise type(error)(text, reason=error.reason, metadata=error.metadata) from error
         if found is None:
             raise
         return found
