@@ -1,4 +1,4 @@
-"""Sets OpenTelemetry up; the only importer of its SDK.
+"""Sets OpenTelemetry up; beside the exporters the only importer of its SDK.
 
 Code that makes spans or metrics imports `opentelemetry.trace` and `opentelemetry.metrics` (the API), which does nothing at
 next to no cost until `telemetry` has installed providers.
@@ -13,8 +13,6 @@ from importlib.metadata import PackageNotFoundError, version
 
 import structlog
 from opentelemetry import metrics, propagate, trace
-from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
-from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
@@ -23,6 +21,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from aquifer_rpc.otlp_exporters import metric_exporter, span_exporter
 from aquifer_rpc.settings import TelemetrySettings
 
 logger = structlog.get_logger(__name__)
@@ -84,11 +83,7 @@ def _tracer_provider(
         sampler=ParentBased(TraceIdRatioBased(settings.sample_ratio)),
         shutdown_on_exit=False,
     )
-    exporter = OTLPSpanExporter(
-        endpoint=endpoint,
-        insecure=endpoint.startswith("http://"),
-        timeout=settings.export_timeout_s,
-    )
+    exporter = span_exporter(endpoint, timeout_s=settings.export_timeout_s)
     provider.add_span_processor(
         BatchSpanProcessor(
             exporter,
@@ -104,11 +99,7 @@ def _tracer_provider(
 def _meter_provider(
     settings: TelemetrySettings, endpoint: str, resource: Resource
 ) -> MeterProvider:
-    exporter = OTLPMetricExporter(
-        endpoint=endpoint,
-        insecure=endpoint.startswith("http://"),
-        timeout=settings.export_timeout_s,
-    )
+    exporter = metric_exporter(endpoint, timeout_s=settings.export_timeout_s)
     reader = PeriodicExportingMetricReader(
         exporter,
         export_interval_millis=settings.metrics_interval_s * 1000,
