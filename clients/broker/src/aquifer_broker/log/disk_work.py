@@ -17,14 +17,16 @@ async def on_disk(work: Callable[..., _T], *args: object) -> _T:
 
     Raises:
         OSError: What the work raised.
+        CancelledError: The caller was cancelled. If the work failed, that is the cause, which guards look at: nobody else
+            learns of it, and a disk tells of a failed write once.
     """
     future = asyncio.get_running_loop().run_in_executor(None, partial(work, *args))
     try:
         return await asyncio.shield(future)
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as cancelled:
         while not future.done():
             try:
                 await asyncio.wait([future])
             except asyncio.CancelledError:
                 continue
-        raise
+        raise cancelled from (None if future.cancelled() else future.exception())

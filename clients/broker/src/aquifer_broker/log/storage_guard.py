@@ -1,5 +1,6 @@
 """Takes a log dir offline when its disk fails, and keeps everybody off it afterwards."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -62,14 +63,24 @@ class StorageGuard:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if isinstance(error, OSError) and not isinstance(error, TimeoutError):
-            self.fail(error)
+        failure = _disk_failure(error)
+        if failure is not None:
+            self.fail(failure)
+        if failure is not None and failure is error:
             raise self._refusal() from error
 
     def _refusal(self) -> LogStorageError:
         return LogStorageError(
             f"log dir {self.path} is offline: {self.error}", metadata={"logDir": str(self.path)}
         )
+
+
+def _disk_failure(error: BaseException | None) -> OSError | None:
+    """The disk's error in what was raised: itself, or what was found when a caller no longer waited for it."""
+    failure = error.__cause__ if isinstance(error, asyncio.CancelledError) else error
+    if isinstance(failure, OSError) and not isinstance(failure, TimeoutError):
+        return failure
+    return None
 
 
 class LogGuard:
@@ -114,8 +125,10 @@ class LogGuard:
     ) -> None:
         if error is None:
             return
-        if self.retired and isinstance(error, OSError):
-            raise self._gone() from error
+        if self.retired and (failure := _disk_failure(error)) is not None:
+            if failure is error:
+                raise self._gone() from error
+            return
         self._dir_guard.__exit__(kind, error, traceback)
 
     def _gone(self) -> NotLeaderError:

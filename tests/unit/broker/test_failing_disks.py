@@ -1,0 +1,55 @@
+"""A disk that fails while somebody gives up waiting for it has failed all the same."""
+
+import asyncio
+import errno
+
+import pytest
+from aquifer_broker.log.log_errors import LogStorageError
+from aquifer_core.errors import NotLeaderError
+from fixtures.broker_logs import LogWorkshop, client_batch
+from fixtures.held_disk import HeldCall
+
+
+async def test_a_failed_flush_that_was_cancelled_takes_the_dir_offline(
+    workshop: LogWorkshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel tells of a failed write once: the next flush would succeed, and move the recovery point past what is lost."""
+    log = await workshop.open()
+    await log.append(client_batch(), leader_epoch=0)
+    failure = OSError(errno.EIO, "Input/output error")
+    held = HeldCall(monkeypatch, "fdatasync", lambda path: path.endswith(".log"), error=failure)
+    flush = asyncio.create_task(log.flush())
+    await held.wait_reached()
+
+    flush.cancel()
+    held.let_go()
+    with pytest.raises(asyncio.CancelledError):
+        await flush
+
+    assert workshop.guard.error is failure
+    with pytest.raises(LogStorageError):
+        await log.flush()
+    assert log.recovery_point == 0
+
+
+async def test_a_failure_on_files_of_a_log_that_is_gone_is_nobodys(
+    workshop: LogWorkshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await workshop.open()
+    await log.append(client_batch(), leader_epoch=0)
+    failure = FileNotFoundError(errno.ENOENT, "No such file")
+    held = HeldCall(monkeypatch, "fdatasync", lambda path: path.endswith(".log"), error=failure)
+    flush = asyncio.create_task(log.flush())
+    await held.wait_reached()
+    retirement = asyncio.create_task(log.retire())
+    await asyncio.sleep(0)
+
+    flush.cancel()
+    held.let_go()
+    with pytest.raises(asyncio.CancelledError):
+        await flush
+    await retirement
+
+    assert workshop.guard.online
+    with pytest.raises(NotLeaderError):
+        await log.flush()
