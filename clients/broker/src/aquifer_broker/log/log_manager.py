@@ -22,6 +22,7 @@ from aquifer_broker.log.log_errors import LogStorageError
 from aquifer_broker.log.log_maintenance import LogMaintenance, LogManagerSettings
 from aquifer_broker.log.log_moves import FutureLog, LogMoves
 from aquifer_broker.log.log_resources import LogResources
+from aquifer_broker.log.open_files import raise_open_files_limit
 from aquifer_broker.log.partition_log import PartitionLog
 
 __all__ = ["LogManager"]
@@ -92,6 +93,7 @@ class LogManager:
         Raises:
             InvalidConfigurationError: A dir belongs to somebody else, or none can be used.
         """
+        raise_open_files_limit()
         await on_disk(self._dirs.open)
         for path in self._dirs.leftovers:
             self._cleaner.schedule([path], 0)

@@ -7,7 +7,7 @@ import structlog
 from aquifer_broker.log.log_resources import LogResources
 from aquifer_broker.log.log_segment import LogSegment
 from aquifer_broker.log.log_state import LogState
-from aquifer_broker.log.producer_snapshots import snapshot_path, write_snapshot
+from aquifer_broker.log.producer_snapshots import mark_snapshot_deleted, write_snapshot
 
 __all__ = ["delete_segments", "roll_log"]
 
@@ -57,10 +57,8 @@ def delete_segments(
     for segment in segments:
         state.segments.remove(segment)
         paths = segment.mark_deleted()
-        snapshot = snapshot_path(state.directory, segment.base_offset)
-        resources.cleaner.schedule(
-            [*paths, snapshot], state.config.file_delete_delay_ms, segment.release
-        )
+        paths += mark_snapshot_deleted(state.directory, segment.base_offset)
+        resources.cleaner.schedule(paths, state.config.file_delete_delay_ms, segment.release)
         logger.info(
             "segment_deleted",
             partition=str(state.topic_id_partition),

@@ -8,6 +8,7 @@ import structlog
 from aquifer_core.errors import CorruptIndexError, CorruptRecordError
 from aquifer_core.formats.control_records import decode_end_txn_batch
 from aquifer_core.formats.segment_files import (
+    DELETED_SUFFIX,
     PRODUCER_SNAPSHOT_SUFFIX,
     parse_base_offset,
     segment_file_name,
@@ -19,6 +20,7 @@ from aquifer_broker.log.log_values import AppendedBatch
 from aquifer_broker.log.producer_state import ProducerState
 
 __all__ = [
+    "mark_snapshot_deleted",
     "rebuild_producer_state",
     "remove_snapshots_above",
     "remove_stray_snapshots",
@@ -47,6 +49,15 @@ def write_snapshot(directory: Path, producers: ProducerState) -> Path:
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_bytes(producers.to_snapshot())
     return temporary.replace(path)
+
+
+def mark_snapshot_deleted(directory: Path, offset: int) -> list[Path]:
+    """Renames a snapshot so that whoever removes it later cannot meet another of the same name; the new path, if there was one."""
+    path = snapshot_path(directory, offset)
+    try:
+        return [path.rename(path.with_name(path.name + DELETED_SUFFIX))]
+    except FileNotFoundError:
+        return []
 
 
 def remove_snapshots_above(directory: Path, offset: int) -> None:
