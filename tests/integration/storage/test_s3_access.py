@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import ssl
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,7 +17,7 @@ from aquifer_storage.adapters.s3_errors import RefusedByStoreError
 from fixtures.faulty_s3 import Fault, FaultyS3, Identity
 from fixtures.object_store import S3Endpoint
 from fixtures.polling import eventually
-from fixtures.tls_authority import TlsAuthority
+from fixtures.tls_authority import Authority, TlsAuthority, TlsFolder
 
 OLD, NEW = Identity("OLDKEY", "old-secret"), Identity("NEWKEY", "new-secret")
 
@@ -164,6 +166,59 @@ async def test_a_store_with_a_certificate_of_an_own_authority_is_trusted_when_to
                 with pytest.raises(RemoteStorageUnavailableError, match="CERTIFICATE_VERIFY"):
                     await store.get("key")
             await store.close()
+
+
+async def test_the_stores_authority_is_replaced_without_a_restart(
+    s3_server: S3Endpoint, bucket: str, tmp_path: Path
+) -> None:
+    """Each new connection asks for the newest authorities that are whole; a file that is being written changes nothing."""
+    old, new = Authority("old"), Authority("new")
+    server, client = TlsFolder(tmp_path / "server"), TlsFolder(tmp_path / "client")
+    client.write(old, pair=old.issue())
+    server.write(old, pair=old.issue())
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(server.certificate_file, server.key_file)
+    with FaultyS3(s3_server, tls=tls) as proxy:
+        store = S3ObjectStore(
+            S3Options(
+                endpoint=f"https://{proxy.address}",
+                bucket=bucket,
+                access_key=s3_server.access_key,
+                secret_key=s3_server.secret_key,
+                ca_file=str(client.ca_file),
+                ca_reload_interval_s=0.01,
+                retry_timeout_s=3,
+            )
+        )
+
+        async def is_reached() -> bool:
+            proxy.fail("get_object", fault=Fault(lost=True), times=1)  # a new connection follows
+            return await store.get("key") == b"1"
+
+        await store.put("key", b"1")
+        whole = client.ca_file.read_bytes()
+        for content in (whole[: len(whole) // 2], b""):
+            client.ca_file.write_bytes(content)
+            assert await is_reached()
+        client.ca_file.unlink()
+        assert await is_reached()
+        client.replace(client.ca_file, old.certificate + new.certificate)
+        assert await eventually(is_reached)
+        server.write(new, pair=new.issue())
+        tls.load_cert_chain(server.certificate_file, server.key_file)
+        assert await eventually(is_reached)
+        client.replace(client.ca_file, old.certificate)
+        await eventually(lambda: raises_unavailable(is_reached))
+        await store.close()
+
+
+async def raises_unavailable(ask: Callable[[], Awaitable[bool]]) -> bool:
+    """Whether the store's certificate is believed no more."""
+    try:
+        await ask()
+    except RemoteStorageUnavailableError as error:
+        return "CERTIFICATE_VERIFY" in error.message
+    return False
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ class S3Settings(Group):
     secure: bool = False
     """TLS, also without https:// in the endpoint."""
     ca_file: Path | None = None
-    """PEM authorities to trust; unset: those of certifi."""
+    """PEM authorities to trust, read again when the file changes; unset: those of certifi."""
     credentials_file: Path | None = None
     """Credentials as AWS tools share them, read again when the file changes; unset: the two keys."""
     profile: str = "default"

@@ -11,7 +11,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-import certifi
 import urllib3
 from aquifer_core.errors import RemoteStorageUnavailableError
 from minio.credentials.credentials import Credentials
@@ -23,6 +22,7 @@ from urllib3.exceptions import IncompleteRead
 from aquifer_storage.adapters.file_credentials import FileCredentials
 from aquifer_storage.adapters.s3_connections import connection_pools
 from aquifer_storage.adapters.s3_errors import RETRY_AFTER_MS
+from aquifer_storage.adapters.s3_trust import RELOAD_INTERVAL_S, TrustedAuthorities
 from aquifer_storage.adapters.s3_writes import CheckedWrites
 
 PAGE_OBJECTS: Final = 1000
@@ -41,7 +41,8 @@ class S3Options:
         read_timeout_s: longest silence of the store within a request; 256 KiB of a body must go out in it.
         retry_timeout_s: how long a request is tried again, counted from its first attempt.
         create_bucket: create the bucket when it is missing.
-        ca_file: PEM authorities to trust; none: certifi's.
+        ca_file: PEM authorities to trust, read again when the file changes; none: certifi's.
+        ca_reload_interval_s: how often that file is looked at, at most.
         credentials_file: credentials as AWS tools share them, read again when it changes; none: the keys given.
         profile: section of that file.
         virtual_host_style: the bucket goes into the host name; none: as the endpoint has it, by path except at AWS.
@@ -60,6 +61,7 @@ class S3Options:
     retry_timeout_s: float = 20.0
     create_bucket: bool = False
     ca_file: str | None = None
+    ca_reload_interval_s: float = RELOAD_INTERVAL_S
     credentials_file: str | None = None
     profile: str = "default"
     virtual_host_style: bool | None = None
@@ -94,12 +96,12 @@ class S3Client(CheckedWrites):
             secure=secure,
             http_client=connection_pools(
                 urllib3.Timeout(connect=options.connect_timeout_s, read=options.read_timeout_s),
+                _trust(options) if secure else None,
                 {
                     "num_pools": 4,
                     "maxsize": options.connections,
                     "retries": False,
                     "cert_reqs": "CERT_REQUIRED",
-                    "ca_certs": options.ca_file or certifi.where(),
                 },
             ),
             credentials=_credentials(options),
@@ -208,6 +210,11 @@ def modified_ms(listed: Object) -> int:
     """Return when a listed object was written; an object without a date is taken for a new one."""
     written = listed.last_modified
     return _NEVER_MS if written is None else int(written.timestamp() * 1000)
+
+
+def _trust(options: S3Options) -> TrustedAuthorities:
+    ca_file = None if options.ca_file is None else Path(options.ca_file)
+    return TrustedAuthorities(ca_file, interval_s=options.ca_reload_interval_s)
 
 
 def _credentials(options: S3Options) -> Provider:

@@ -1,10 +1,13 @@
 """HTTP connections to an S3 store that send a body for as long as its bytes move."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
+
+from aquifer_storage.adapters.s3_trust import TrustedAuthorities
 
 _PIECE_BYTES: Final = 256 * 1024
 
@@ -42,19 +45,31 @@ class _HttpPool(urllib3.HTTPConnectionPool):
 class _HttpsPool(urllib3.HTTPSConnectionPool):
     ConnectionCls = _TlsSendsInPieces
 
+    def __init__(self, *args: Any, trust: TrustedAuthorities, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._trust = trust
+
     def _new_conn(self) -> Any:
-        return _with_send_timeout(super()._new_conn(), self.timeout)
+        connection: Any = super()._new_conn()
+        connection.ssl_context = self._trust.context()
+        return _with_send_timeout(connection, self.timeout)
 
 
-def connection_pools(timeout: urllib3.Timeout, pool_options: Mapping[str, Any]) -> Any:
+def connection_pools(
+    timeout: urllib3.Timeout, trust: TrustedAuthorities | None, pool_options: Mapping[str, Any]
+) -> Any:
     """Return urllib3's pool manager over such connections.
 
     Args:
         timeout: for connecting, and for the store's silence while it is read from or sent to.
+        trust: whose certificates are believed, asked for each new connection; none: TLS is not used.
         pool_options: what else urllib3 takes.
     """
     pools = urllib3.PoolManager(timeout=timeout, **pool_options)
-    pools.pool_classes_by_scheme = {"http": _HttpPool, "https": _HttpsPool}
+    by_scheme: dict[str, Any] = {"http": _HttpPool}
+    if trust is not None:
+        by_scheme["https"] = partial(_HttpsPool, trust=trust)
+    pools.pool_classes_by_scheme = by_scheme
     return pools
 
 
