@@ -39,7 +39,12 @@ def test_everything_can_be_set() -> None:
     [
         ({}, "endpoints"),
         ({"endpoints": " , "}, "endpoints"),
+        ({"endpoints": "a"}, "endpoints"),
+        ({"endpoints": "a:1,b:99999"}, "endpoints"),
         ({"endpoints": "a:1", "endpoint": "b:1"}, "endpoint"),
+        ({"endpoints": "a:1", "tls.certificate.file": "/c.pem"}, "tls.key.file"),
+        ({"endpoints": "a:1", "tls.key.file": "/c.key"}, "tls.certificate.file"),
+        ({"endpoints": "a:1", "deadline.ms": "9" * 20}, "deadline.ms"),
         ({"endpoints": "a:1", "deadline.ms": "soon"}, "deadline.ms"),
         ({"endpoints": "a:1", "max.attempts": "0"}, "max.attempts"),
         ({"endpoints": "a:1", "deadline.ms": "-5"}, "deadline.ms"),

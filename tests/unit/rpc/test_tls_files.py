@@ -174,6 +174,17 @@ def nobody() -> Iterator[None]:
         os.seteuid(user)
 
 
+def test_a_certificate_without_its_key_is_refused_before_grpc_ends_the_process(
+    folder: TlsFolder,
+) -> None:
+    for settings in (
+        TlsClientSettings(certificate_file=folder.certificate_file),
+        TlsClientSettings(key_file=folder.key_file),
+    ):
+        with pytest.raises(InvalidConfigurationError, match="give both or none"):
+            client_files(settings)
+
+
 def test_a_file_that_may_not_be_read_is_refused_until_it_may(folder: TlsFolder) -> None:
     files = read(folder)
     folder.write(AUTHORITY, pair=NEXT)
@@ -191,7 +202,11 @@ def test_a_file_that_may_not_be_read_is_refused_until_it_may(folder: TlsFolder) 
 
 def test_channels_of_one_process_share_the_files_of_the_same_settings(folder: TlsFolder) -> None:
     settings = TlsClientSettings(ca_file=folder.ca_file)
-    other = TlsClientSettings(ca_file=folder.ca_file, certificate_file=folder.certificate_file)
+    other = TlsClientSettings(
+        ca_file=folder.ca_file,
+        certificate_file=folder.certificate_file,
+        key_file=folder.key_file,
+    )
 
     assert client_files(settings) is client_files(settings.model_copy())
     assert client_files(settings) is not client_files(other)

@@ -30,6 +30,8 @@ _KNOWN: Final = frozenset(
         _TLS_NAME,
     }
 )
+_MAX_INT32: Final = 2**31 - 1
+_MAX_PORT: Final = 65_535
 _DEFAULT_DEADLINE_MS: Final = 30_000
 _DEFAULT_STREAM_DEADLINE_MS: Final = 600_000
 
@@ -67,6 +69,8 @@ class RemoteRoleConfig:
         )
         if not endpoints:
             raise _refused(_ENDPOINTS, "endpoints is missing; give host:port, or several of them")
+        for endpoint in endpoints:
+            _check_address(endpoint)
         return cls(
             endpoints=endpoints,
             deadline_s=_positive(configs, _DEADLINE, _DEFAULT_DEADLINE_MS) / 1000,
@@ -87,14 +91,23 @@ def _positive(configs: Mapping[str, str], key: str, default: int) -> int:
     text = configs.get(key)
     if text is None:
         return default
-    if not text.strip().isdecimal() or int(text) == 0:
-        raise _refused(key, f"{key}={text}: give a whole number above 0")
+    if not text.strip().isdecimal() or not 0 < int(text) <= _MAX_INT32:
+        raise _refused(key, f"{key}={text}: give a whole number from 1 to {_MAX_INT32}")
     return int(text)
+
+
+def _check_address(text: str) -> None:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) <= _MAX_PORT:
+        raise _refused(_ENDPOINTS, f"endpoints={text}: give host:port, or several with commas")
 
 
 def _tls(configs: Mapping[str, str]) -> TlsClientSettings | None:
     if not any(key.startswith("tls.") for key in configs):
         return None
+    for given, lacking in ((_TLS_CERTIFICATE, _TLS_KEY), (_TLS_KEY, _TLS_CERTIFICATE)):
+        if given in configs and lacking not in configs:
+            raise _refused(lacking, f"{given} and {lacking} belong together; give both or none")
     return TlsClientSettings(
         ca_file=_path(configs, _TLS_CA),
         certificate_file=_path(configs, _TLS_CERTIFICATE),

@@ -62,6 +62,12 @@ class TlsFiles:
         Raises:
             InvalidConfigurationError: one cannot be read, or they do not fit together.
         """
+        if (certificates is None) is not (key is None):
+            # gRPC would end the process.
+            raise _invalid(
+                f"the TLS file {certificates or key} is a certificate without its key, or a key without its"
+                " certificate; give both or none"
+            )
         self._authorities = authorities
         self._certificates = certificates
         self._key = key
