@@ -1,6 +1,7 @@
 """What the pages for people name exists: links, commands, options, variables, keys, metrics, log events."""
 
 import re
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -65,6 +66,24 @@ def test_its_make_targets_exist(page: Path) -> None:
     for code in _code(page):
         for target in re.findall(r"(?:^|[ ;(])make ([a-z][\w-]*)", code):
             assert target in targets, code
+
+
+def test_make_alone_lists_every_target_that_is_for_people() -> None:
+    shown = subprocess.run(
+        ["make", "--no-print-directory", "help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    ).stdout
+    explained = re.findall(r"^([\w-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert re.findall(r"^  ([\w-]+) ", shown, re.MULTILINE) == explained
+
+
+def test_the_front_page_says_what_this_does_not_replace() -> None:
+    """SR-38."""
+    assert "Not a replacement for ETL pipelines" in (ROOT / "README.md").read_text()
 
 
 @every_page
@@ -145,7 +164,7 @@ def test_metrics_and_keys_that_operators_are_told_of_exist() -> None:
 
 def test_log_events_that_operators_are_told_of_are_logged() -> None:
     source = " ".join(_source(folder) for folder in ("clients", "services", "libs"))
-    for name in re.findall(r"`(log_[a-z_]+)`", _OPERATIONS.read_text()):
+    for name in re.findall(r"`((?:log|loop|tls|remote)_[a-z_]+)`", _OPERATIONS.read_text()):
         assert f'"{name}"' in source, name
 
 

@@ -1,4 +1,4 @@
-"""What holds of the scheduler whatever happens (SR-18)."""
+"""What holds of the scheduler whatever happens (SR-18); never more runs at once than the size of its pool (SR-6)."""
 
 import asyncio
 from collections import Counter

@@ -60,7 +60,7 @@ def state(scheduler: Scheduler) -> TaskState:
 
 
 async def test_a_new_partition_is_due_at_once_and_again_after_the_interval() -> None:
-    """SR-18: success -> now + task interval."""
+    """SR-7, SR-18: success -> now + task interval."""
     clock = SteppedClock()
     recorder = Recorder(clock)
     async with scheduling(clock, recorder) as scheduler:

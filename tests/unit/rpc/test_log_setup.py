@@ -112,7 +112,7 @@ logger.info("long_after")
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is full")
 @pytest.mark.parametrize("log_format", ["json", "console"])
 def test_lines_that_cannot_be_written_stop_nothing_and_are_counted(log_format: str) -> None:
-    """SR-36: a disk that is full of logs must not end the loops that would free it."""
+    """A disk that is full of logs must not end the loops that would free it."""
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, log_format],
         capture_output=True,
