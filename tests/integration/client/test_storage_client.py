@@ -11,6 +11,7 @@ from aquifer_core.formats.checksum import crc32c
 from aquifer_core.ids import KafkaUuid, RemoteLogSegmentId, TopicIdPartition
 from aquifer_core.segment import LogSegmentData, RemoteLogSegmentMetadata
 from aquifer_rpc import convert
+from fixtures.polling import eventually
 from fixtures.scripted_storage import ScriptedStorage, collect, serving
 
 MIB = 1024 * 1024
@@ -32,16 +33,21 @@ class Log:
     def __init__(self, *sizes: int, fail: bool = False) -> None:
         self.pieces = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
         self.fail = fail
+        self.opened = self.closed = False
 
     @property
     def size_bytes(self) -> int:
         return sum(map(len, self.pieces))
 
     async def chunks(self) -> AsyncIterator[bytes | memoryview]:
-        for piece in self.pieces:
-            yield memoryview(piece)
-        if self.fail:
-            raise OSError("disk is gone")
+        self.opened = True
+        try:
+            for piece in self.pieces:
+                yield memoryview(piece)
+            if self.fail:
+                raise OSError("disk is gone")
+        finally:
+            self.closed = True
 
 
 def segment_data(log: Log, **optional: bytes) -> LogSegmentData:
@@ -113,6 +119,34 @@ async def test_a_log_that_cannot_be_read_ends_the_copy_without_a_finish() -> Non
         await ended.wait()
 
     assert all(message.WhichOneof("message") != "finish" for message in received)
+
+
+async def test_the_log_is_closed_when_a_copy_is_refused_or_given_up() -> None:
+    begun = asyncio.Event()
+
+    async def refuse(requests: Any, context: Any) -> Any:
+        await anext(aiter(requests))
+        raise RemoteStorageUnavailableError("not now")
+
+    async def stall(requests: Any, context: Any) -> Any:
+        begun.set()
+        await asyncio.Event().wait()
+
+    refused, given_up = Log(*[MIB] * 64), Log(*[MIB] * 64)
+    async with client_of(ScriptedStorage(copy=refuse)) as manager, asyncio.timeout(60):
+        with pytest.raises(RemoteStorageUnavailableError):
+            await manager.copy_log_segment_data(SEGMENT, segment_data(refused))
+        assert refused.closed
+    async with client_of(ScriptedStorage(copy=stall)) as manager, asyncio.timeout(60):
+        copying = asyncio.create_task(
+            manager.copy_log_segment_data(SEGMENT, segment_data(given_up))
+        )
+        await begun.wait()
+        await eventually(lambda: given_up.opened)
+        copying.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await copying
+        assert given_up.closed
 
 
 async def test_a_copy_is_not_repeated_by_itself() -> None:

@@ -1,7 +1,7 @@
 """A segment as the messages of a copy, and pieces of a stream back as bytes."""
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from typing import Final, Protocol, TypeAlias
 
 from aquifer.storage.v1 import remote_storage_service_pb2 as pb
@@ -51,12 +51,17 @@ async def copy_messages(
         for position in range(0, len(content), MAX_DATA_BYTES):
             yield _chunk(part, position, content[position : position + MAX_DATA_BYTES])
     position = 0
-    async for read in data.log_segment.chunks():
-        view = memoryview(read)
-        for start in range(0, len(view), MAX_DATA_BYTES):
-            piece = view[start : start + MAX_DATA_BYTES]
-            yield _chunk(pb.SEGMENT_PART_SEGMENT, position, piece)
-            position += len(piece)
+    async with AsyncExitStack() as stack:
+        chunks = data.log_segment.chunks()
+        if isinstance(chunks, AsyncGenerator):
+            # What it reads from is closed when the copy has ended, not when somebody collects it.
+            await stack.enter_async_context(aclosing(chunks))
+        async for read in chunks:
+            view = memoryview(read)
+            for start in range(0, len(view), MAX_DATA_BYTES):
+                piece = view[start : start + MAX_DATA_BYTES]
+                yield _chunk(pb.SEGMENT_PART_SEGMENT, position, piece)
+                position += len(piece)
     yield pb.CopyLogSegmentDataRequest(finish=pb.CopyFinish())
 
 
