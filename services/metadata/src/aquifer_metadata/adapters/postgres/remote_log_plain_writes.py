@@ -17,7 +17,7 @@ from aquifer_core.segment import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
 )
-from aquifer_core.state import RemoteLogSegmentState
+from aquifer_core.state import RemoteLogSegmentState, RemotePartitionDeleteState
 from psycopg.types.numeric import Int4, Int8
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -37,6 +37,7 @@ __all__ = [
 
 _STARTED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_STARTED)
 _FINISHED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+_FORGOTTEN: Final = int(RemotePartitionDeleteState.DELETE_PARTITION_FINISHED)
 _ADDED: Final = "copy started"
 
 _TAKE: Final = """UPDATE remote_log_partition p
@@ -94,6 +95,7 @@ mine AS MATERIALIZED (
     AND e.leader_epoch = own.epoch AND e.segment_id = %(segment_id)s),
 taken AS (
   {_TAKE}
+    AND p.delete_state IS DISTINCT FROM {_FORGOTTEN}
     AND EXISTS (SELECT FROM mine)
     AND NOT EXISTS ({_MEETS_ANOTHER})
   RETURNING p.version),

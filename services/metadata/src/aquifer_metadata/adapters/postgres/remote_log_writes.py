@@ -84,10 +84,15 @@ class RemoteLogWrites:
 
         async def work(connection: AsyncConnection) -> bool:
             partition = await _take(connection, tip, leader_epoch)
-            before = await _find(connection, segment_id)
+            forgotten = _delete_state(partition) is _FORGOTTEN
+            before = None if forgotten else await _find(connection, segment_id)
             if before is None:
                 last = await _last_state(connection, segment_id, tip)
-                lifecycle.check_update_of_unknown(update, last)
+                # Its row may be there for a moment longer.
+                gone = forgotten and last is not None
+                lifecycle.check_update_of_unknown(
+                    update, _State.DELETE_SEGMENT_FINISHED if gone else last
+                )
                 return False
             lifecycle.check_update(update, before.state)
             if _delete_state(partition) is None:
