@@ -27,6 +27,7 @@ from aquifer_broker.coordination.offset_cleanup import OffsetCleanup
 from aquifer_broker.coordination.producer_ids import ProducerIdAllocator
 from aquifer_broker.handlers.registry import build_handlers
 from aquifer_broker.handlers.services import BrokerServices
+from aquifer_broker.handlers.topic_creation import TopicCreation
 from aquifer_broker.log.log_maintenance import LogManagerSettings
 from aquifer_broker.log.log_manager import LogManager
 from aquifer_broker.protocol.budget import RequestBudget, ResponseBudget
@@ -268,7 +269,10 @@ class BrokerNode:
         cleanup.on_deleted_topics(loop.wake)
 
     async def _listen(self, starting: AsyncExitStack, services: BrokerServices) -> None:
-        dispatch = Dispatcher(build_handlers(services), response_budget=services.response_budget)
+        creation = await starting.enter_async_context(TopicCreation(services))
+        dispatch = Dispatcher(
+            build_handlers(services, creation), response_budget=services.response_budget
+        )
 
         async def dispatch_when_serving(frame: memoryview, client: Client) -> Reply | None:
             await self._serving.wait()

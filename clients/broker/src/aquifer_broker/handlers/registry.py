@@ -49,9 +49,8 @@ from aquifer_broker.protocol.versions import ApiKey
 __all__ = ["build_handlers"]
 
 
-def build_handlers(services: BrokerServices) -> dict[ApiKey, Handler]:
+def build_handlers(services: BrokerServices, creation: TopicCreation) -> dict[ApiKey, Handler]:
     """One handler for every API of the version table."""
-    creation = TopicCreation(services)
     return {
         ApiKey.PRODUCE: ProduceHandler(services),
         ApiKey.FETCH: FetchHandler(services),

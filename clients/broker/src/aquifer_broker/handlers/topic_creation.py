@@ -3,10 +3,10 @@
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Self
 
 import structlog
-from aquifer_core.errors import AquiferError, ErrorReason, InvalidConfigurationError
+from aquifer_core.errors import ErrorReason, InvalidConfigurationError
 from kio.schema.errors import ErrorCode
 
 from aquifer_broker.cluster.ports import NewTopic, TopicResult
@@ -20,6 +20,7 @@ logger = structlog.get_logger(__name__)
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _VIEW_WAIT_S: Final = 2.0
+_AUTOMATIC_WAIT_S: Final = 2.0
 
 
 def check_topic_name(name: str) -> str | None:
@@ -32,10 +33,20 @@ def check_topic_name(name: str) -> str | None:
 
 
 class TopicCreation:
-    """Creates topics, on request and by asking for their metadata."""
+    """Creates topics, on request and by asking for their metadata; an async context manager, which ends what is under way."""
 
     def __init__(self, services: BrokerServices) -> None:
         self._services = services
+        self._automatic: dict[str, asyncio.Task[dict[str, ErrorCode]]] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        tasks = set(self._automatic.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def create(
         self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_s: float
@@ -59,14 +70,31 @@ class TopicCreation:
         return [no if no is not None else next(results) for no in refused]
 
     async def create_automatically(self, names: Sequence[str]) -> dict[str, ErrorCode]:
-        """Creates topics with the broker's defaults; what to answer for those that are not there yet."""
+        """Creates topics with the broker's defaults; what to answer for those that are not there yet.
+
+        Who asks is not kept for long: its connection, producing included, waits behind the answer. The creation goes on.
+        """
+        new = [name for name in dict.fromkeys(names) if name not in self._automatic]
+        if new:
+            task = asyncio.create_task(self._create_by_name(new), name="creation of topics")
+            self._automatic.update(dict.fromkeys(new, task))
+            task.add_done_callback(lambda _: [self._automatic.pop(name) for name in new])
+        tasks = {name: self._automatic[name] for name in names}
+        # What was begun before has been waited for once.
+        await asyncio.wait(set(tasks.values()), timeout=_AUTOMATIC_WAIT_S if new else 0)
+        return {
+            name: task.result()[name] if task.done() else ErrorCode.leader_not_available
+            for name, task in tasks.items()
+        }
+
+    async def _create_by_name(self, names: Sequence[str]) -> dict[str, ErrorCode]:
         topics = [NewTopic(name=name, num_partitions=-1, replication_factor=-1) for name in names]
         timeout_s = self._services.config.request_timeout_ms / 1000
         try:
             results = await self.create(
                 self.with_defaults(topics), validate_only=False, timeout_s=timeout_s
             )
-        except (AquiferError, TimeoutError) as error:
+        except Exception as error:
             logger.warning("topic_not_created", topics=list(names), error=str(error))
             code = error_code_of(error, unavailable=ErrorCode.leader_not_available)
             return dict.fromkeys(names, code)
