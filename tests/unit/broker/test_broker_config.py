@@ -196,3 +196,14 @@ def test_the_grpc_roles_speak_tls_as_the_broker_does() -> None:
     role = RemoteRoleConfig.parse({"endpoints": "metadata:7200", **role_tls(values)})
     assert role.tls is not None
     assert role.tls == client_tls(values)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
+def test_an_address_that_clients_cannot_connect_to_is_not_advertised(host: str) -> None:
+    everywhere = f"PLAINTEXT://{host}:9092"
+    with pytest.raises(InvalidConfigurationError, match="at which they reach this broker"):
+        parse(listeners=everywhere)
+    with pytest.raises(InvalidConfigurationError, match="at which they reach this broker"):
+        parse(advertised_listeners=everywhere)
+    config = parse(listeners=everywhere, advertised_listeners="PLAINTEXT://broker:9092")
+    assert [each.host for each in config.advertised_listeners] == ["broker"]

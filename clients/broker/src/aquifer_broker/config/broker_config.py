@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from aquifer_core.errors import InvalidConfigurationError, InvalidRequestError
 from aquifer_core.ids import KafkaUuid
@@ -16,6 +16,8 @@ from aquifer_broker.config.suite_tls import check_tls
 from aquifer_broker.log.log_config import LogConfig, parse_server_defaults
 
 __all__ = ["BrokerConfig"]
+
+_EVERYWHERE: Final = ("0.0.0.0", "::")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +162,15 @@ def _advertised(values: Mapping[str, Any], listeners: tuple[Listener, ...]) -> t
             ",".join(values[key]),
             f"{sorted(unknown)[0]} is not among the listeners; add it there",
         )
-    return tuple(advertised.get(listener.name, listener) for listener in listeners)
+    told = tuple(advertised.get(listener.name, listener) for listener in listeners)
+    for listener in told:
+        if listener.host in _EVERYWHERE:
+            raise refusal(
+                key,
+                f"{listener.name}://{listener.host}:{listener.port}",
+                "clients cannot connect to that address; give the one at which they reach this broker",
+            )
+    return told
 
 
 def _lost_log_dirs(values: Mapping[str, Any]) -> frozenset[KafkaUuid]:
