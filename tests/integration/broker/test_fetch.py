@@ -193,3 +193,25 @@ async def test_a_client_that_does_not_read_is_not_answered_without_end(
             assert len(response.responses[0].partitions[0].records) > 9_000_000
             assert budget.used_bytes < 10_000_000
     await eventually(lambda: budget.used_bytes == 0)
+
+
+async def test_a_client_that_reads_slowly_is_not_taken_for_an_idle_one(broker: BrokerNode) -> None:
+    async with KafkaWire(broker.port("PLAINTEXT")) as wire:
+        topic = await WireTopic.create(wire)
+        for _ in range(20):
+            await topic.produce(client_batch(value=bytes(900_000)))
+        await topic.send_fetch(0, partition_max_bytes=20_000_000)
+        budget = broker.services.response_budget
+        await eventually(lambda: budget.used_bytes > 0)
+        (connection,) = broker.servers["PLAINTEXT"]._connections
+        loop = asyncio.get_running_loop()
+
+        async def more_was_read_since(before_s: float) -> bool:
+            await wire.read_some(500_000)
+            return not connection.is_idle_since(before_s)
+
+        await eventually(lambda: not connection._drained.is_set())
+        before_s = loop.time()
+        assert connection.is_idle_since(before_s)
+        await eventually(lambda: more_was_read_since(before_s))
+        assert budget.used_bytes > 0

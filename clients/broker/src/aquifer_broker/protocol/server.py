@@ -97,6 +97,8 @@ class _KafkaConnection(asyncio.BufferedProtocol):
         self._drained.clear()
 
     def resume_writing(self) -> None:
+        # A slow reader of a large answer reads all the same.
+        self._touch()
         self._drained.set()
 
     def abort(self) -> None:
