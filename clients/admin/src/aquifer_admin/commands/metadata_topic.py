@@ -1,6 +1,5 @@
 """`aquifer metadata import` and `export`: between Kafka's own metadata topic and the metadata service."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated
@@ -13,6 +12,7 @@ from aquifer_admin.bounds import MAX_REPLICAS
 from aquifer_admin.command import command
 from aquifer_admin.connection import Role, Session
 from aquifer_admin.documents import Document
+from aquifer_admin.metadata_topic.blocking import in_thread
 from aquifer_admin.metadata_topic.highest import peaks_of_gone
 from aquifer_admin.metadata_topic.moving import (
     Action,
@@ -93,7 +93,7 @@ async def import_topic(
         present = await known_segments(peer, {partition_key(each) for each in wanted.values()})
         unknown = [each for key, each in wanted.items() if key not in present]
         present |= await deleted_segments(peer, unknown)
-        existing = {each[1:] for each in await asyncio.to_thread(kafka.user_partitions)}
+        existing = {each[1:] for each in await in_thread(kafka.user_partitions)}
         gone = [each for each in peaks_of_gone(wanted, read.finished) if each.key[:2] in existing]
         peaks = await higher_peaks(peer, gone)
         planned = plan(wanted, present, peaks)
@@ -121,9 +121,9 @@ async def export_topic(
     peer = session.peer(Role.METADATA)
     kafka = _topic(session, bootstrap_server, kafka_property)
     if write:
-        await asyncio.to_thread(kafka.make, replication_factor)
+        await in_thread(kafka.make, replication_factor)
     with progress_by_count() as progress:
-        partitions = await asyncio.to_thread(kafka.user_partitions, topic)
+        partitions = await in_thread(kafka.user_partitions, topic)
         wanted = await known_segments(peer, partitions)
         present = _of_topic(await _read_if_made(kafka, progress), topic).segments
         gone = [each for key, each in present.items() if key not in wanted]
@@ -132,7 +132,7 @@ async def export_topic(
             moves = [each for moves in planned.values() for each in moves]
             records = [record for move in moves for record in move.records()]
             bar = progress.add_task("writing records", total=len(records))
-            await asyncio.to_thread(
+            await in_thread(
                 kafka.write, records, lambda number: progress.update(bar, completed=number)
             )
     return _report("export", planned, written=write, refused={})
@@ -150,9 +150,7 @@ def _topic(session: Session, bootstrap: str, properties: Sequence[str] | None) -
 
 async def _read(kafka: MetadataTopic, progress: Progress) -> Folded:
     bar = progress.add_task("reading the topic", total=None)
-    records = await asyncio.to_thread(
-        kafka.read, lambda count: progress.update(bar, completed=count)
-    )
+    records = await in_thread(kafka.read, lambda count: progress.update(bar, completed=count))
     return fold(records)
 
 
