@@ -1,9 +1,14 @@
 """The health check that containers run."""
 
+import asyncio
+from pathlib import Path
+
 import pytest
 from aquifer_rpc.health_check import check, main
+from aquifer_rpc.settings import GrpcServerSettings, TlsServerSettings
 from aquifer_standalone.ports import hold_port
 from fixtures.scripted_storage import SERVICE, ScriptedStorage, serving
+from fixtures.tls_authority import Authority, TlsFolder
 
 
 async def _fails() -> None:
@@ -38,3 +43,18 @@ def test_a_server_that_is_not_there_is_one_line_and_exit_code_one(
     assert captured.out == ""
     [line] = captured.err.splitlines()
     assert line.startswith(f"127.0.0.1:{port.number}: ")
+
+
+async def test_a_container_asks_on_the_loopback_for_a_certificate_with_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Certificates are for the names under which others call."""
+    authority = Authority()
+    folder = TlsFolder(tmp_path / "tls").write(authority, pair=authority.issue(host="storage.test"))
+    tls = TlsServerSettings(certificate_file=folder.certificate_file, key_file=folder.key_file)
+    settings = GrpcServerSettings(tls=tls)
+    async with serving(ScriptedStorage(), settings=settings) as server:
+        arguments = [f"127.0.0.1:{server.port}", "--ca", str(folder.ca_file), "--timeout", "30"]
+        named = [*arguments, "--server-name", "storage.test"]
+        assert await asyncio.to_thread(main, named) == 0, capsys.readouterr().err
+        assert await asyncio.to_thread(main, [*named, "--server-name", "another.test"]) == 1

@@ -8,6 +8,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc
+import pytest
+from aquifer_core.errors import InvalidConfigurationError
+from aquifer_rpc.settings import TelemetrySettings
+from aquifer_rpc.telemetry import telemetry
 from aquifer_standalone.ports import hold_port
 from fixtures.otlp import OtlpCollector, collecting
 from fixtures.polling import eventually
@@ -105,3 +109,17 @@ async def test_an_authority_that_cannot_be_read_ends_the_start(tmp_path: Path) -
     _, errors = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 1
     assert b"none.pem cannot be read" in errors
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["", "collector:4317", "http://", "http://collector", "grpc://collector:4317"]
+)
+def test_what_is_no_address_of_a_collector_is_refused(endpoint: str) -> None:
+    """OpenTelemetry takes it for something else, and nothing arrives anywhere."""
+    settings = TelemetrySettings(otlp_endpoint=endpoint)
+    with (
+        pytest.raises(InvalidConfigurationError, match="http://host:port") as raised,
+        telemetry(settings, "sender"),
+    ):
+        pass
+    assert repr(endpoint) in raised.value.message

@@ -55,9 +55,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--ca", type=Path, help="authorities to trust; turns TLS on")
     parser.add_argument("--certificate", type=Path, help="certificate for mTLS")
     parser.add_argument("--key", type=Path, help="private key for mTLS")
+    parser.add_argument(
+        "--server-name", help="name to expect in the certificate; default: the host of the address"
+    )
     given = parser.parse_args(arguments)
     files = (given.ca, given.certificate, given.key)
-    tls = TlsClientSettings(ca_file=files[0], certificate_file=files[1], key_file=files[2])
+    tls = TlsClientSettings(
+        ca_file=files[0],
+        certificate_file=files[1],
+        key_file=files[2],
+        server_name=given.server_name,
+    )
     wrong = asyncio.run(
         check(
             given.address,

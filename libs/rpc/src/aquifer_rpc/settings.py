@@ -143,7 +143,7 @@ class TelemetrySettings(Group):
     """Traces and metrics over OTLP."""
 
     otlp_endpoint: str | None = None
-    """Collector as http://host:port (gRPC); unset: nothing is exported."""
+    """Collector as http://host:port (gRPC), or https://host:port for TLS; unset: nothing is exported."""
     sample_ratio: float = Field(default=1.0, ge=0, le=1)
     """Share of traces begun here that are recorded; traces begun elsewhere follow their parent."""
     metrics_interval_s: PositiveFloat = 15.0

@@ -10,8 +10,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
+from urllib.parse import urlsplit
 
 import structlog
+from aquifer_core.errors import InvalidConfigurationError
 from opentelemetry import metrics, propagate, trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
@@ -36,11 +38,15 @@ def telemetry(settings: TelemetrySettings, service_name: str) -> Iterator[None]:
 
     Providers of OpenTelemetry are global and can be set once in a process, so this is entered once, outside of everything
     else. On the way out what is queued is sent, traces and then metrics, in at most `export_timeout_s` each.
+
+    Raises:
+        InvalidConfigurationError: the endpoint is no address, or a TLS file for it cannot be read.
     """
     propagate.set_global_textmap(TraceContextTextMapPropagator())
     if settings.otlp_endpoint is None:
         yield
         return
+    _check_endpoint(settings.otlp_endpoint)
     resource = _resource(settings, service_name)
     traces = _tracer_provider(settings, settings.otlp_endpoint, resource)
     meters = _meter_provider(settings, settings.otlp_endpoint, resource)
@@ -54,6 +60,20 @@ def telemetry(settings: TelemetrySettings, service_name: str) -> Iterator[None]:
             lambda: meters.shutdown(timeout_millis=settings.export_timeout_s * 1000),
             settings.export_timeout_s,
             "metrics",
+        )
+
+
+def _check_endpoint(endpoint: str) -> None:
+    """OpenTelemetry would take what is no address for something else, and nothing would arrive anywhere."""
+    try:
+        parts = urlsplit(endpoint)
+        whole = parts.scheme in ("http", "https") and parts.hostname and parts.port
+    except ValueError:
+        whole = False
+    if not whole:
+        raise InvalidConfigurationError(
+            f"{endpoint!r} is no address of a collector; give http://host:port, or https://host:port for TLS",
+            metadata={"key": "telemetry.otlp_endpoint"},
         )
 
 
