@@ -1,11 +1,9 @@
 """Deleted partitions lose their remote data, whoever dies meanwhile: metadata alone knows what is left to do (T20)."""
 
+from collections.abc import AsyncIterator
+
 import pytest
-from aquifer_core.errors import (
-    AquiferError,
-    InvalidStateTransitionError,
-    RemoteStorageUnavailableError,
-)
+from aquifer_core.errors import AquiferError, RemoteStorageUnavailableError
 from aquifer_core.segment import RemoteLogSegmentMetadata, RemotePartitionDeleteMetadata
 from aquifer_core.state import RemoteLogSegmentState, RemotePartitionDeleteState
 from aquifer_manager.domain.tasks import TaskKey, TaskOutcome, TaskType
@@ -98,10 +96,26 @@ async def test_a_partition_that_is_not_marked_loses_nothing(world: TaskWorld) ->
     log = world.leading()
     world.roll(log, 2)
     await world.copy()
-    with pytest.raises(InvalidStateTransitionError):
-        await world.delete_partition()
+    assert (await world.delete_partition()).finished, "a deletion that was taken back"
     assert await world.finished() == [(0, 99), (100, 199)]
     assert len(world.storage.segment_ids) == 2
+
+
+async def test_a_deletion_that_may_still_be_taken_back_is_not_begun(world: TaskWorld) -> None:
+    """Metadata says which deletions are due (`undelete_grace_s`), also to the manager that its broker asked for one."""
+    listing = world.metadata.list_partition_deletions
+
+    async def patient() -> AsyncIterator[RemotePartitionDeleteMetadata]:
+        async for deletion in listing():
+            if world.clock.now_ms() - deletion.event_timestamp_ms >= 60_000:
+                yield deletion
+
+    world.metadata.list_partition_deletions = patient  # type: ignore[method-assign]
+    await deleting(world, 1)
+    assert world.scheduled == []
+    await world.clock.sleep(61)
+    await world.deletions.look()
+    assert world.scheduled == [DELETION]
 
 
 async def test_a_manager_finds_what_others_left_and_adds_each_deletion_again_and_again(

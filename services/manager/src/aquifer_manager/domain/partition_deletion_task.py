@@ -64,10 +64,9 @@ class PartitionDeletionTask:
         self._segments_per_run = segments_per_run
 
     async def run(self, key: TaskKey) -> TaskOutcome:
-        """One run: at most `segments_per_run` segments.
+        """One run: at most `segments_per_run` segments. Nothing is deleted of a partition that is not marked, or not any more.
 
         Raises:
-            InvalidStateTransitionError: the partition is not marked.
             AquiferError: a step failed, or some segments could not be deleted; the next run goes on.
         """
         tip = key.topic_id_partition
@@ -85,11 +84,11 @@ class PartitionDeletionTask:
         return TaskOutcome(actions=actions, finished=True)
 
     async def _start(self, tip: TopicIdPartition) -> bool:
-        """Whether there is something to do: false when the deletion has finished."""
+        """Whether there is something to do: false when the deletion has finished, or was taken back."""
         try:
             await self._record(tip, _State.DELETE_PARTITION_STARTED)
         except InvalidStateTransitionError as error:
-            if error.metadata.get("from") != _State.DELETE_PARTITION_FINISHED.name:
+            if error.metadata.get("from") not in (_State.DELETE_PARTITION_FINISHED.name, ""):
                 raise
             return False
         return True

@@ -49,6 +49,8 @@ class PartitionDeletions:
     async def begin(self, broker_id: int, partitions: Sequence[TopicIdPartition]) -> None:
         """Marks partitions for a broker; when this returns they are deleted, whatever becomes of this process. Idempotent.
 
+        Which deletions are due by now metadata says: for a while after its mark one may still be taken back.
+
         Raises:
             RemoteStorageUnavailableError: metadata does not answer; some may be marked.
         """
@@ -65,6 +67,7 @@ class PartitionDeletions:
             for each in marks:
                 each.cancel()
             await asyncio.gather(*marks, return_exceptions=True)
+        await self.look()
 
     async def look(self) -> None:
         """Adds the tasks of all deletions that have not finished; the body of a loop.
@@ -91,7 +94,6 @@ class PartitionDeletions:
             await self._metadata.put_remote_partition_delete_metadata(step)
         except InvalidStateTransitionError:
             logger.debug("partition_deletion_is_further", topic=tip.topic, partition=tip.partition)
-        self._schedule(_task(tip))
 
 
 def _task(tip: TopicIdPartition) -> TaskKey:
