@@ -240,6 +240,9 @@ class HostedPartitions:
         else:
             is_new = topic_id_partition not in self._known_at_start and info.leader_epoch == 0
             log = await self._logs.open_log(topic_id_partition, config, is_new=is_new)
+        if not self._is_current(topic_id_partition, info):
+            # It changed while the log was loaded, and is applied again in its turn.
+            return
         is_leader = info.leader == self._node_id
         if self._remote_storage and log.may_lack_records:
             self.awaited.add(
@@ -254,6 +257,8 @@ class HostedPartitions:
         self.awaited.discard(topic_id_partition)
         if is_leader and (log.latest_epoch is None or log.latest_epoch < info.leader_epoch):
             await log.assign_epoch_start(info.leader_epoch, log.log_end_offset)
+            if not self._is_current(topic_id_partition, info):
+                return
         hosted = HostedPartition(
             topic_id_partition=topic_id_partition, log=log, info=info, is_leader=is_leader
         )
@@ -267,6 +272,10 @@ class HostedPartitions:
             )
         for listener in self._listeners:
             listener.on_hosted(hosted)
+
+    def _is_current(self, topic_id_partition: TopicIdPartition, info: PartitionInfo) -> bool:
+        topic = self._view.topic_by_id(topic_id_partition.topic_id)
+        return topic is not None and topic.partition(topic_id_partition.partition) == info
 
     async def _remove(self, topic_id_partition: TopicIdPartition, *, deleted: bool) -> None:
         topic, partition = topic_id_partition.topic, topic_id_partition.partition
