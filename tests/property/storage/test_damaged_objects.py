@@ -247,6 +247,18 @@ def test_damage_is_never_served_and_always_found(
     with_stored_segment(check, bundle_max_bytes)
 
 
+@pytest.mark.parametrize("has_bundle", [False, True])
+def test_a_manifest_whose_checksum_is_damaged_is_not_taken_for_one_from_before_checksums(
+    has_bundle: bool,
+) -> None:
+    encoded = encode_manifest(manifest(has_bundle=has_bundle))
+    for position in range(encoded.index(b'"checksum"'), len(encoded) - 2):
+        damaged = bytearray(encoded)
+        damaged[position] ^= 1
+        with pytest.raises(CorruptSegmentError):
+            decode_manifest(bytes(damaged), "key")
+
+
 def change_manifest(root: Path, choices: st.DataObject, value: Any) -> None:
     """Change one value in a manifest whose checksum fits again then."""
     (path,) = root.rglob("*.manifest")

@@ -24,6 +24,7 @@ _WITH_BUNDLE: Final = 2
 _MAX_BUNDLE_BYTES: Final = (1 << 31) - 1
 _ABANDONED: Final = "abandoned"
 _BUNDLE: Final = "bundle"
+_LAST_BEFORE_CHECKSUMS: Final = "encryption"
 _CHECKSUM: Final = "checksum"
 _END: Final = b"\n}"
 
@@ -74,8 +75,11 @@ def decode_manifest(data: bytes, key: str) -> Manifest | None:
         PreconditionError: a newer version wrote it.
     """
     fields = JsonFields.parse(data, f"manifest {key}")
-    if fields.has(_CHECKSUM) and not _is_intact(data, fields.sha256(_CHECKSUM)):
-        raise CorruptSegmentError(f"manifest {key} does not match its checksum")
+    if fields.has(_CHECKSUM):
+        if not _is_intact(data, fields.sha256(_CHECKSUM)):
+            raise CorruptSegmentError(f"manifest {key} does not match its checksum")
+    elif fields.names()[-1:] not in ([_LAST_BEFORE_CHECKSUMS], [_ABANDONED]):
+        raise CorruptSegmentError(f"manifest {key} has no checksum where it has another field")
     version = fields.integer("format_version", minimum=1)
     if version > FORMAT_VERSION:
         raise PreconditionError(
