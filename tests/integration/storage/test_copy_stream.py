@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any, cast
 
 import builders
 import pytest
@@ -19,8 +20,12 @@ from aquifer_core.errors import (
 from aquifer_rpc.calls import call_unary, call_upload
 from aquifer_rpc.channel import Channel, connect
 from aquifer_rpc.settings import GrpcServerSettings
+from aquifer_storage.adapters.filesystem import FilesystemObjectStore
 from aquifer_storage.app import running_server
+from aquifer_storage.domain.remote_storage import RemoteStorage
+from aquifer_storage.servicer import RemoteStorageServicer
 from aquifer_storage.settings import Backend, FilesystemSettings, StorageSettings
+from fixtures.hooked_object_store import COPY_OPTIONS, HookedObjectStore
 from fixtures.polling import eventually
 
 Message = pb.CopyLogSegmentDataRequest
@@ -229,3 +234,45 @@ async def test_the_capabilities_are_those_of_the_settings(channel: Channel) -> N
     assert found.max_message_data_bytes == 1 << 20
     assert SEGMENT.metadata.segment_size_bytes < found.max_segment_bytes
     assert found.version
+
+
+async def test_of_many_copies_at_once_indexes_are_received_as_far_as_the_budget_reaches(
+    tmp_path: Path,
+) -> None:
+    """T45: who waits for room has sent its spec and nothing else; some that have room wait for the store."""
+    reached, go = asyncio.Event(), asyncio.Event()
+
+    async def hold(operation: str, key: str) -> None:
+        if operation == "create" and key.endswith(".log"):
+            reached.set()
+            await go.wait()
+
+    objects = HookedObjectStore(FilesystemObjectStore(tmp_path), hold)
+    storage = RemoteStorage(objects, options=COPY_OPTIONS, writer_version="1")
+    servicer = RemoteStorageServicer(storage, backend="", store_check=cast(Any, None))
+    begun = most_bytes = 0
+
+    async def messages() -> AsyncIterator[Message]:
+        nonlocal begun, most_bytes
+        segment = builders.segment(size_bytes=5_000, producer_snapshot=bytes(5_000))
+        sent = [
+            Message.FromString(encode_copy_message(message))
+            async for message in copy_messages(segment.metadata, segment.data)
+        ]
+        for number, message in enumerate(sent):
+            begun += number == 1
+            most_bytes = max(most_bytes, storage.writer.budget.used_bytes)
+            yield message
+
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        for _ in range(16):
+            group.create_task(servicer.CopyLogSegmentData(messages(), cast(Any, None)))
+        await reached.wait()
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert 0 < begun <= COPY_OPTIONS.upload_budget_bytes // 10_000
+        go.set()
+    assert begun == 16
+    assert most_bytes <= COPY_OPTIONS.upload_budget_bytes
+    assert storage.writer.budget.used_bytes == 0
+    await storage.close()

@@ -144,3 +144,56 @@ async def test_memory_is_given_back_when_nothing_is_copied_any_more() -> None:
     assert budget.spare_bytes == 10, "while others copy it is kept"
     budget.release(held)
     await eventually(lambda: budget.spare_bytes == 0, timeout_s=60)
+
+
+async def test_what_is_held_beside_the_buffers_always_leaves_room_for_one() -> None:
+    """T45: holders come in their turn, one that needs more than may be held comes alone, and none keeps a buffer waiting."""
+    budget = PartBudget(100, reservable_bytes=10, holdable_bytes=50)
+    most_bytes = holders = finished = 0
+
+    async def work(size_bytes: int) -> None:
+        nonlocal most_bytes, holders, finished
+        async with budget.hold(size_bytes):
+            holders += 1
+            assert size_bytes <= 50 or holders == 1
+            budget.release(await budget.acquire(40))
+            await asyncio.sleep(0)
+            most_bytes = max(most_bytes, budget.used_bytes)
+            holders -= 1
+        finished += 1
+
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        for number in range(60):
+            group.create_task(work((10, 25, 50, 70)[number % 4]))
+    assert finished == 60
+    assert most_bytes <= 100
+    assert budget.used_bytes == 0
+
+
+async def test_who_gives_up_before_or_as_it_may_hold_holds_nothing() -> None:
+    budget = PartBudget(100, holdable_bytes=50)
+
+    async def hold() -> None:
+        async with budget.hold(50):
+            await asyncio.Event().wait()
+
+    first, second, third = (asyncio.create_task(hold()) for _ in range(3))
+    await eventually(lambda: budget.used_bytes == 50)
+    await asyncio.sleep(0)
+    second.cancel()
+    first.cancel()
+    await asyncio.gather(first, second, return_exceptions=True)
+    await eventually(lambda: budget.used_bytes == 50)
+    third.cancel()
+    await asyncio.gather(third, return_exceptions=True)
+    assert budget.used_bytes == 0
+    async with budget.hold(50):
+        assert budget.used_bytes == 50
+
+
+async def test_memory_is_given_back_when_the_last_one_holds_nothing_any_more() -> None:
+    budget = PartBudget(30, holdable_bytes=10, spare_s=0.01)
+    async with budget.hold(5):
+        budget.release(await budget.acquire(10))
+        assert budget.spare_bytes == 10
+    await eventually(lambda: budget.spare_bytes == 0, timeout_s=60)

@@ -111,7 +111,7 @@ class CopySettings(Group):
     parallel_parts: int = Field(default=2, ge=1, le=64)
     """Parts of one copy in upload at once. Managers copy several segments at once, which share the budget; raise it for few, large ones."""
     budget_bytes: PositiveInt = 160 * MIB
-    """Memory of all parts of all copies together."""
+    """Memory of all copies together: parts in upload, chunks at work, indexes."""
     timeout_s: PositiveFloat = 6 * 3600.0
     """Longest time of one copy, whatever deadline its caller has set."""
     sweep_uploads_after_s: PositiveFloat = 24 * 3600.0

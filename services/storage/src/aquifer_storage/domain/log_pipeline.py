@@ -42,8 +42,8 @@ class LogPipeline:
     """Copies one log.
 
     While a chunk is encoded, the next one is received and the one before is put into the upload's buffers, whose parts go up by
-    themselves. What is at work beside the buffers, up to two chunks, is paid from the budget; while that has no room, the copy goes
-    step by step. Bytes are received only while the upload has room for some: of many copies at once, those that wait for the budget
+    themselves. Of what is at work beside the buffers, up to two chunks, the copy has room for one, and the other is paid from the
+    budget; while that has no room, the copy goes step by step. Bytes are received only while the upload has room for some: of many copies at once, those that wait for the budget
     hold next to nothing.
     """
 
@@ -111,10 +111,8 @@ class LogPipeline:
                 await asyncio.wait([running])
 
     def _may_work_ahead(self) -> bool:
-        if not self._ahead_bytes:
-            wanted_bytes = 2 * self._chunk_size_bytes
-            if self._budget.try_reserve(wanted_bytes):
-                self._ahead_bytes = wanted_bytes
+        if not self._ahead_bytes and self._budget.try_reserve(self._chunk_size_bytes):
+            self._ahead_bytes = self._chunk_size_bytes
         return bool(self._ahead_bytes)
 
     async def _chunks(self, source: LogSource, upload: LogUpload) -> AsyncGenerator[Chunk, None]:

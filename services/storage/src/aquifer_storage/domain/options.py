@@ -60,7 +60,7 @@ class StorageOptions:
         part_size_bytes: size of the parts of a multipart upload.
         single_put_max_bytes: logs up to this go up with one request.
         parallel_parts: parts of one copy in upload at once.
-        upload_budget_bytes: memory of all parts of all copies together.
+        upload_budget_bytes: memory of all copies together: parts in upload, chunks at work, and indexes.
         chunk_cache_bytes: memory of all chunks, cached or being read.
         read_ahead_bytes: how far a sequential reader is read ahead; 0 turns that off.
         read_size_bytes: a request to the store reads whole chunks up to the first that reaches it.
@@ -114,6 +114,12 @@ class StorageOptions:
         """How much of the upload budget is lent for chunks at work; enough is left for the largest buffer."""
         largest_bytes = max(self.part_size_bytes, self.single_put_max_bytes)
         return min(self.upload_budget_bytes // 8, self.upload_budget_bytes - largest_bytes)
+
+    @property
+    def held_bytes(self) -> int:
+        """How much of the upload budget copies may keep beside their buffers; enough is left for the largest buffer."""
+        largest_bytes = max(self.part_size_bytes, self.single_put_max_bytes)
+        return self.upload_budget_bytes - largest_bytes - self.ahead_bytes
 
     def of_topic(self, topic: str) -> ChunkOptions:
         """Return how the chunks of a topic are made."""

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import deque
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from aquifer_core.errors import InvalidConfigurationError
@@ -56,11 +57,18 @@ class PartBudget:
     """
 
     def __init__(
-        self, capacity_bytes: int, reservable_bytes: int = 0, *, spare_s: float = _SPARE_S
+        self,
+        capacity_bytes: int,
+        reservable_bytes: int = 0,
+        holdable_bytes: int = 0,
+        *,
+        spare_s: float = _SPARE_S,
     ) -> None:
         self.capacity_bytes = capacity_bytes
         self.used_bytes = 0
         self._reservable_bytes = reservable_bytes
+        self._most_held_bytes = self._holdable_bytes = holdable_bytes
+        self._entering: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._spare: list[bytearray] = []
         self._spare_s = spare_s
@@ -86,15 +94,30 @@ class PartBudget:
         """Give a buffer back; it must not be used any more."""
         self.used_bytes -= buffer.size_bytes
         self._spare.append(buffer.take_memory())
-        if not self.used_bytes and self._spare_ends is None:
-            loop = asyncio.get_running_loop()
-            self._spare_ends = loop.call_later(self._spare_s, self._drop_spare)
+        self._note_idle()
         self._serve()
 
     @property
     def spare_bytes(self) -> int:
         """Memory that is kept for buffers to come."""
         return sum(map(len, self._spare))
+
+    @asynccontextmanager
+    async def hold(self, size_bytes: int) -> AsyncIterator[None]:
+        """Count what work keeps beside its buffers for the time of the context; waits until there is room and nobody waits for a buffer.
+
+        No more than `holdable_bytes` in all, for the same reason as with `try_reserve`. Work that needs more than that is counted with
+        so much, and so is alone.
+        """
+        counted_bytes = min(size_bytes, self._most_held_bytes)
+        if self._entering or not self._may_hold(counted_bytes):
+            await self._wait_to_hold(counted_bytes)
+        else:
+            self._take_hold(counted_bytes)
+        try:
+            yield
+        finally:
+            self._end_hold(counted_bytes)
 
     def try_reserve(self, size_bytes: int) -> bool:
         """Take bytes out of the budget for work beside the buffers, if that is possible at once.
@@ -115,6 +138,42 @@ class PartBudget:
         self._reservable_bytes += size_bytes
         self.used_bytes -= size_bytes
         self._serve()
+
+    def _may_hold(self, size_bytes: int) -> bool:
+        if self._waiting or size_bytes > self._holdable_bytes:
+            return False
+        return self.used_bytes + size_bytes <= self.capacity_bytes
+
+    def _take_hold(self, size_bytes: int) -> None:
+        self._holdable_bytes -= size_bytes
+        self.used_bytes += size_bytes
+        self._fit_spare()
+
+    def _end_hold(self, size_bytes: int) -> None:
+        self._holdable_bytes += size_bytes
+        self.used_bytes -= size_bytes
+        self._note_idle()
+        self._serve()
+
+    async def _wait_to_hold(self, size_bytes: int) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        entry = (size_bytes, turn)
+        self._entering.append(entry)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._end_hold(size_bytes)
+            else:
+                with suppress(ValueError):  # somebody who gave back was here before and left it out
+                    self._entering.remove(entry)
+                self._serve()
+            raise
+
+    def _note_idle(self) -> None:
+        if not self.used_bytes and self._spare_ends is None:
+            loop = asyncio.get_running_loop()
+            self._spare_ends = loop.call_later(self._spare_s, self._drop_spare)
 
     def _memory(self, size_bytes: int) -> bytearray:
         for number, spare in enumerate(self._spare):
@@ -154,4 +213,9 @@ class PartBudget:
             size_bytes, turn = self._waiting.popleft()
             if not turn.cancelled():
                 self.used_bytes += size_bytes
+                turn.set_result(None)
+        while self._entering and self._may_hold(self._entering[0][0]):
+            size_bytes, turn = self._entering.popleft()
+            if not turn.cancelled():
+                self._take_hold(size_bytes)
                 turn.set_result(None)

@@ -1,6 +1,6 @@
 """The RemoteStorageManager over an object store."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 
 from aquifer_core.errors import RemoteResourceNotFoundError
@@ -17,6 +17,7 @@ from aquifer_core.segment import (
 from aquifer_storage.domain.chunk_reader import ChunkReader
 from aquifer_storage.domain.chunk_tables import ChunkTables
 from aquifer_storage.domain.cpu_threads import CpuThreads
+from aquifer_storage.domain.index_bundle import index_bytes
 from aquifer_storage.domain.index_parts import IndexParts
 from aquifer_storage.domain.limited_store import LimitedObjectStore
 from aquifer_storage.domain.manifest_store import ManifestStore
@@ -96,7 +97,24 @@ class RemoteStorage(RemoteStorageManager):
         self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
     ) -> CopyResult:
         """Copies a segment with its indexes; idempotent for one segment id."""
-        return await self.writer.copy(metadata, data)
+        async with self.writer.room(metadata, index_bytes(data)):
+            return await self.writer.copy(metadata, data)
+
+    async def copy_received(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        small_bytes: int,
+        receive: Callable[[], Awaitable[LogSegmentData]],
+    ) -> CopyResult:
+        """Copies a segment as `copy_log_segment_data` does, and receives its small parts only when there is room for them.
+
+        Args:
+            metadata: the segment.
+            small_bytes: size of all parts besides the log.
+            receive: receives these.
+        """
+        async with self.writer.room(metadata, small_bytes):
+            return await self.writer.copy(metadata, await receive())
 
     def fetch_log_segment(
         self,

@@ -1,6 +1,7 @@
 """Copies segments into the store."""
 
 import asyncio
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 
 import structlog
@@ -71,12 +72,22 @@ class SegmentWriter:
         self._writer_version = writer_version
         self._rewrapper = Rewrapper(objects, keys, manifests, transforms)
         self._threads = threads
-        self.budget = PartBudget(options.upload_budget_bytes, options.ahead_bytes)
+        self.budget = PartBudget(
+            options.upload_budget_bytes, options.ahead_bytes, options.held_bytes
+        )
         self._locks: KeyedLocks[RemoteLogSegmentId] = KeyedLocks()
         self._cleanups = TaskOwner()
 
+    def room(
+        self, metadata: RemoteLogSegmentMetadata, small_bytes: int
+    ) -> AbstractAsyncContextManager[None]:
+        """Have room in the budget for what a copy keeps beside its buffers: its small parts and a chunk at work."""
+        topic = self._options.of_topic(metadata.topic_id_partition.topic)
+        chunk_bytes = min(metadata.segment_size_bytes, topic.chunk_size_bytes)
+        return self.budget.hold(small_bytes + chunk_bytes)
+
     async def copy(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> CopyResult:
-        """Copy a segment; see `RemoteStorageManager.copy_log_segment_data`.
+        """Copy a segment that has room; see `RemoteStorageManager.copy_log_segment_data`.
 
         Raises:
             ConcurrentUpdateError: an earlier copy of the same segment id failed.

@@ -29,7 +29,7 @@ decode_copy_message: Final = decode_chunk_or(
 class CopyStream:
     """The messages of one copy: spec, chunks of the parts in order, finish.
 
-    Small parts are read by `receive`; the log's bytes stay in the stream until `chunks` is iterated, which makes this a
+    The spec is read by `begin`, small parts by `receive`; the log's bytes stay in the stream until `chunks` is iterated, which makes this a
     `LogSource`. Every method raises `InvalidRequestError` for a message out of order or parts that do not match the spec, and
     `CorruptSegmentError` for a chunk that does not match its CRC.
     """
@@ -37,18 +37,28 @@ class CopyStream:
     def __init__(self, requests: AsyncIterator[CopyMessage]) -> None:
         self._requests = requests
         self._position = 0
+        self._small_parts: dict[pb.SegmentPart.ValueType, int] = {}
         self.size_bytes = 0
 
-    async def receive(self) -> tuple[RemoteLogSegmentMetadata, LogSegmentData]:
-        """Read the spec and all parts but the log."""
+    async def begin(self) -> RemoteLogSegmentMetadata:
+        """Read the spec."""
         first = await self._next()
         if isinstance(first, WireChunk) or first.WhichOneof("message") != "spec":
             raise InvalidRequestError("the first message of a copy must be its spec")
         metadata = convert.segment_metadata_from_pb(first.spec.metadata, "spec.metadata")
-        sizes = _checked_sizes(first.spec)
-        self.size_bytes = sizes.pop(pb.SEGMENT_PART_SEGMENT)
-        parts = {part: await self._part(part, size) for part, size in sizes.items()}
-        return metadata, LogSegmentData(
+        self._small_parts = _checked_sizes(first.spec)
+        self.size_bytes = self._small_parts.pop(pb.SEGMENT_PART_SEGMENT)
+        return metadata
+
+    @property
+    def small_bytes(self) -> int:
+        """Size of all parts but the log."""
+        return sum(self._small_parts.values())
+
+    async def receive(self) -> LogSegmentData:
+        """Read all parts but the log."""
+        parts = {part: await self._part(part, size) for part, size in self._small_parts.items()}
+        return LogSegmentData(
             offset_index=parts[pb.SEGMENT_PART_OFFSET_INDEX],
             time_index=parts[pb.SEGMENT_PART_TIME_INDEX],
             leader_epochs=parts[pb.SEGMENT_PART_LEADER_EPOCHS],

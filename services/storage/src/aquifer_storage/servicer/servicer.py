@@ -38,8 +38,9 @@ class RemoteStorageServicer(RemoteStorageServiceServicer):
         context: Context,
     ) -> pb.CopyLogSegmentDataResponse:
         """Copies a segment while its bytes arrive."""
-        metadata, data = await CopyStream(aiter(request_iterator)).receive()
-        result = await self._storage.copy_log_segment_data(metadata, data)
+        stream = CopyStream(aiter(request_iterator))
+        metadata = await stream.begin()
+        result = await self._storage.copy_received(metadata, stream.small_bytes, stream.receive)
         return convert.copy_result_to_pb(result)
 
     async def FetchLogSegment(
