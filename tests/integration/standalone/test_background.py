@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from aquifer_standalone.background import down, status
 from aquifer_standalone.run import STATE_FILE
 
@@ -22,12 +23,37 @@ async def main():
 
 asyncio.run(main())
 """
+_STARTING = """
+import asyncio, pathlib, sys
+from aquifer_standalone.run import serve_until_signal
+from aquifer_standalone.spec import ProcessSpec
+from aquifer_standalone.supervisor import Supervisor
+
+async def never():
+    if not asked:
+        asked.append(True)
+        print("up", flush=True)
+    return False
+
+asked = []
+data_dir = pathlib.Path(sys.argv[1])
+spec = ProcessSpec(
+    name="slow",
+    argv=(sys.executable, "-S", "-c", "import signal; signal.pause()"),
+    readiness=never,
+    ready_timeout_s=600,
+)
+supervisor = Supervisor([spec], data_dir=data_dir)
+sys.exit(asyncio.run(serve_until_signal(supervisor, data_dir / "standalone.json", dict)))
+"""
 _STRANGER = "print('up', flush=True); input()"
 
 
 @contextmanager
-def running(program: str, data_dir: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """A process of which the state file says that it is the suite's."""
+def running(
+    program: str, data_dir: Path, *, ready: bool = True
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process of which the state file says, when it is ready, that it is the suite's."""
     process = subprocess.Popen(
         [sys.executable, "-c", program, str(data_dir)],
         stdin=subprocess.PIPE,
@@ -37,7 +63,8 @@ def running(program: str, data_dir: Path) -> Iterator["subprocess.Popen[bytes]"]
     try:
         assert process.stdout is not None
         assert b"up\n" in iter(process.stdout.readline, b"")
-        (data_dir / STATE_FILE).write_text(json.dumps({"pid": process.pid}))
+        if ready:
+            (data_dir / STATE_FILE).write_text(json.dumps({"pid": process.pid}))
         yield process
     finally:
         process.kill()
@@ -57,3 +84,15 @@ def test_a_process_that_has_got_the_suites_id_is_left_alone(tmp_path: Path) -> N
         assert status(tmp_path) == 1
         assert down(tmp_path) == 0
         assert process.poll() is None
+
+
+def test_the_suite_is_stopped_while_it_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As after a Ctrl-C to `make up`, which leaves it starting in the background."""
+    with running(_STARTING, tmp_path, ready=False) as process:
+        assert status(tmp_path) == 1
+        assert "starting" in capsys.readouterr().out
+        assert down(tmp_path) == 0
+        assert process.wait(60) == 0
+    assert not (tmp_path / STATE_FILE).exists()

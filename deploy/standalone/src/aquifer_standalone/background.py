@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from aquifer_standalone.run import STATE_FILE
-from aquifer_standalone.supervisor import is_supervised
+from aquifer_standalone.supervisor import supervisor_pid
 
 _START_S = 120.0
 STOP_S = 180.0
@@ -52,15 +52,15 @@ def down(data_dir: Path) -> int:
     Raises:
         UnavailableError: it does not end.
     """
-    state = _running(data_dir)
-    if state is None:
+    pid = supervisor_pid(data_dir)
+    if pid is None:
         _console.print(f"nothing runs on {data_dir}")
         return 0
-    os.kill(state["pid"], signal.SIGTERM)
+    os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + STOP_S
-    while _alive(state["pid"]):
+    while _alive(pid):
         if time.monotonic() > deadline:
-            raise UnavailableError(f"process {state['pid']} has not stopped within {STOP_S:.0f} s")
+            raise UnavailableError(f"process {pid} has not stopped within {STOP_S:.0f} s")
         time.sleep(_POLL_S)
     _console.print("stopped; the data stays in", data_dir)
     return 0
@@ -70,7 +70,10 @@ def status(data_dir: Path) -> int:
     """Prints what runs on the folder; exit code 1 when nothing does."""
     state = _running(data_dir)
     if state is None:
-        _console.print(f"nothing runs on {data_dir}")
+        starting = supervisor_pid(data_dir) is not None
+        _console.print(
+            f"still starting on {data_dir}" if starting else f"nothing runs on {data_dir}"
+        )
         return 1
     table = Table(title="Aquifer is up", show_header=False)
     for name, value in state.items():
@@ -95,7 +98,7 @@ def _running(data_dir: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, json.JSONDecodeError):
         return None
     # Another process may have got the id since: the file stays when the machine loses power.
-    return state if _alive(state["pid"]) and is_supervised(data_dir) else None
+    return state if supervisor_pid(data_dir) == state["pid"] else None
 
 
 def _alive(pid: int) -> bool:

@@ -100,6 +100,8 @@ class Supervisor:
             raise InvalidConfigurationError(
                 f"another supervisor runs on {self.data_dir}; stop it or choose another data folder"
             ) from None
+        os.ftruncate(handle, 0)
+        os.write(handle, str(os.getpid()).encode())
         self._lock_handle = handle
 
     def _unlock(self) -> None:
@@ -108,19 +110,19 @@ class Supervisor:
             self._lock_handle = None
 
 
-def is_supervised(data_dir: Path) -> bool:
-    """Whether a supervisor runs on the folder, whoever started it."""
+def supervisor_pid(data_dir: Path) -> int | None:
+    """The process of the supervisor that runs on the folder, be it ready or not; None: there is none."""
     try:
         handle = os.open(data_dir / _LOCK_FILE, os.O_RDONLY)
     except FileNotFoundError:
-        return False
+        return None
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return True
+        return int(os.read(handle, 32) or 0) or None
     finally:
         os.close(handle)
-    return False
+    return None
 
 
 def _dependencies(children: Mapping[str, ChildProcess]) -> dict[str, set[str]]:
