@@ -85,8 +85,11 @@ class ScrubTask:
                 actions = [await self._healed(each) for each in actions]
         return TaskOutcome(actions=tuple(actions))
 
-    async def _stored(self, tip: TopicIdPartition) -> Listing:
+    async def _stored(self, tip: TopicIdPartition, *, start_offset: int | None = None) -> Listing:
+        """The partition's stored segments, all of them or those that start at an offset."""
         prefix = f"{tip.topic}-{tip.topic_id}/{tip.partition}/"
+        if start_offset is not None:
+            prefix += f"{start_offset:020d}-"
         found: Listing = {}
         try:
             async with closing(self._storage.list_stored_segments(prefix)) as listing:
@@ -128,11 +131,14 @@ class ScrubTask:
                         remedy=remedy,
                     )
                 )
-        if not found:
-            return []
         # What was deleted between the two listings is in the first one only.
-        still = await self._stored(tip)
-        return [each for each in found if each.segment.segment_id.id in still]
+        return [each for each in found if await self._is_still_stored(tip, each.segment)]
+
+    async def _is_still_stored(
+        self, tip: TopicIdPartition, segment: RemoteLogSegmentMetadata
+    ) -> bool:
+        listed = await self._stored(tip, start_offset=segment.start_offset)
+        return segment.segment_id.id in listed
 
     async def _checked(self, known: Listing, *, deep: bool) -> list[TaskAction]:
         found = [
