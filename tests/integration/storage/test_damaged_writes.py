@@ -1,6 +1,6 @@
 """What is damaged on its way to the store is never taken for copied, whatever checksums the store knows."""
 
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 
 import builders
 import pytest
@@ -8,7 +8,6 @@ from aquifer_core.clock import SystemClock
 from aquifer_core.errors import RemoteStorageUnavailableError
 from aquifer_core.formats.record_batch import complete_batches_size
 from aquifer_storage.adapters.s3 import S3ObjectStore
-from aquifer_storage.adapters.s3_client import S3Options
 from aquifer_storage.domain.options import MIB, StorageOptions
 from aquifer_storage.domain.ports import Written
 from aquifer_storage.domain.remote_storage import RemoteStorage
@@ -16,7 +15,6 @@ from aquifer_storage.domain.store_check import Outcome, StoreCheck
 from aquifer_storage.domain.store_checks import STORE_CHECKS
 from contract.remote_storage_manager import copied, joined
 from fixtures.faulty_s3 import Fault, FaultyS3
-from fixtures.object_store import S3Endpoint
 
 OPTIONS = StorageOptions(
     part_size_bytes=5 * MIB, single_put_max_bytes=0, upload_budget_bytes=20 * MIB
@@ -32,41 +30,18 @@ def whole_batches(log: bytes) -> bytes:
 
 
 @pytest.fixture(params=[True, False], ids=["signed", "unsigned"])
-async def store(
-    request: pytest.FixtureRequest, s3_server: S3Endpoint, bucket: str, faulty_s3: FaultyS3
-) -> AsyncIterator[S3ObjectStore]:
-    store = S3ObjectStore(_options(s3_server, bucket, faulty_s3, request.param))
-    yield store
-    await store.close()
+def store(
+    request: pytest.FixtureRequest, behind_proxy: Callable[..., S3ObjectStore]
+) -> S3ObjectStore:
+    return behind_proxy(sign_payloads=request.param, retry_timeout_s=2)
 
 
 @pytest.fixture(params=[True, False], ids=["signed", "unsigned"])
-async def patient(
-    request: pytest.FixtureRequest, s3_server: S3Endpoint, bucket: str, faulty_s3: FaultyS3
-) -> AsyncIterator[S3ObjectStore]:
+def patient(
+    request: pytest.FixtureRequest, behind_proxy: Callable[..., S3ObjectStore]
+) -> S3ObjectStore:
     """Sends again for as long as it takes to send large parts on a busy machine."""
-    options = _options(s3_server, bucket, faulty_s3, request.param, retry_timeout_s=60)
-    store = S3ObjectStore(options)
-    yield store
-    await store.close()
-
-
-def _options(
-    server: S3Endpoint,
-    bucket: str,
-    proxy: FaultyS3,
-    sign_payloads: bool,
-    *,
-    retry_timeout_s: float = 2,
-) -> S3Options:
-    return S3Options(
-        endpoint=proxy.address,
-        bucket=bucket,
-        access_key=server.access_key,
-        secret_key=server.secret_key,
-        retry_timeout_s=retry_timeout_s,
-        sign_payloads=sign_payloads,
-    )
+    return behind_proxy(sign_payloads=request.param, retry_timeout_s=60)
 
 
 @pytest.fixture(params=["crc32c", "md5"])

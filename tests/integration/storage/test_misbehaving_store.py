@@ -1,7 +1,7 @@
 """A real S3 server that refuses, hangs, cuts, lies and forgets: survived, or told truthfully (SR-36, SR-37)."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 
 import builders
 import pytest
@@ -12,12 +12,10 @@ from aquifer_core.errors import (
     RemoteStorageUnavailableError,
 )
 from aquifer_storage.adapters.s3 import S3ObjectStore
-from aquifer_storage.adapters.s3_client import S3Options
 from aquifer_storage.domain.options import MIB, StorageOptions
 from aquifer_storage.domain.remote_storage import RemoteStorage
 from contract.remote_storage_manager import copied, joined
 from fixtures.faulty_s3 import Fault, FaultyS3
-from fixtures.object_store import S3Endpoint
 
 OPTIONS = StorageOptions(
     chunk_size_bytes=256 * 1024,
@@ -40,23 +38,9 @@ TRANSIENT = {
 
 
 @pytest.fixture
-async def store(
-    s3_server: S3Endpoint, bucket: str, faulty_s3: FaultyS3
-) -> AsyncIterator[S3ObjectStore]:
+def store(behind_proxy: Callable[..., S3ObjectStore]) -> S3ObjectStore:
     """The real store behind the proxy, with short times."""
-    store = S3ObjectStore(
-        S3Options(
-            endpoint=faulty_s3.address,
-            bucket=bucket,
-            access_key=s3_server.access_key,
-            secret_key=s3_server.secret_key,
-            connect_timeout_s=5,
-            read_timeout_s=2,
-            retry_timeout_s=6,
-        )
-    )
-    yield store
-    await store.close()
+    return behind_proxy(read_timeout_s=2, retry_timeout_s=6)
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Answers of a store that are not what was asked for: nobody takes them for damage of the segment, and nothing is served from them."""
 
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,14 +10,12 @@ from aquifer_core.errors import CorruptSegmentError, RemoteStorageUnavailableErr
 from aquifer_core.segment import IndexType
 from aquifer_storage.adapters.file_key_ring import FileKeyRing
 from aquifer_storage.adapters.s3 import S3ObjectStore
-from aquifer_storage.adapters.s3_client import S3Options
 from aquifer_storage.domain.object_key import ObjectKeys
 from aquifer_storage.domain.options import MIB, StorageOptions
 from aquifer_storage.domain.remote_storage import RemoteStorage
 from contract.remote_storage_manager import copied, joined
 from fixtures.faulty_s3 import Fault, FaultyS3
 from fixtures.key_rings import new_key_ring
-from fixtures.object_store import S3Endpoint
 
 OPTIONS = StorageOptions(
     chunk_size_bytes=64 * 1024,
@@ -35,21 +33,9 @@ MISREAD = {
 
 
 @pytest.fixture
-async def store(
-    s3_server: S3Endpoint, bucket: str, faulty_s3: FaultyS3
-) -> AsyncIterator[S3ObjectStore]:
+def store(behind_proxy: Callable[..., S3ObjectStore]) -> S3ObjectStore:
     """The real store behind the proxy."""
-    store = S3ObjectStore(
-        S3Options(
-            endpoint=faulty_s3.address,
-            bucket=bucket,
-            access_key=s3_server.access_key,
-            secret_key=s3_server.secret_key,
-            retry_timeout_s=1,
-        )
-    )
-    yield store
-    await store.close()
+    return behind_proxy(retry_timeout_s=1)
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """What a store lacks is found and named, on every kind of store (T22)."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
@@ -9,12 +9,10 @@ from aquifer_core.clock import SystemClock
 from aquifer_core.formats.checksum import Buffer
 from aquifer_storage.adapters.filesystem import FilesystemObjectStore
 from aquifer_storage.adapters.s3 import S3ObjectStore
-from aquifer_storage.adapters.s3_client import S3Options
 from aquifer_storage.domain.ports import ObjectInfo, ObjectUpload
 from aquifer_storage.domain.store_check import FOLDER, CheckResult, Outcome, StoreCheck
 from aquifer_storage.domain.store_checks import STORE_CHECKS
 from fixtures.faulty_s3 import Fault, FaultyS3
-from fixtures.object_store import S3Endpoint
 
 NAMES = ["reachable", *(check.name for check in STORE_CHECKS), "clean-up"]
 HOUR_MS = 3_600_000
@@ -35,21 +33,9 @@ def clock() -> SkewedClock:
 
 
 @pytest.fixture
-async def s3(
-    s3_server: S3Endpoint, bucket: str, faulty_s3: FaultyS3
-) -> AsyncIterator[S3ObjectStore]:
+def s3(behind_proxy: Callable[..., S3ObjectStore]) -> S3ObjectStore:
     """The real store behind a proxy that may misbehave."""
-    store = S3ObjectStore(
-        S3Options(
-            endpoint=faulty_s3.address,
-            bucket=bucket,
-            access_key=s3_server.access_key,
-            secret_key=s3_server.secret_key,
-            retry_timeout_s=0.2,
-        )
-    )
-    yield store
-    await store.close()
+    return behind_proxy(retry_timeout_s=0.2)
 
 
 @pytest.fixture
