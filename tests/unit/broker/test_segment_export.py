@@ -75,9 +75,11 @@ async def test_a_follower_starts_from_what_remote_storage_knows(workshop: LogWor
     )
 
     async with leader.segment_data(0) as data:
-        await follower.truncate_fully_and_start_at(10, log_start_offset=0)
-        await follower.restore_tiered_state(
-            parse_leader_epochs(data.leader_epochs), data.producer_snapshot
+        await follower.restart_from_remote(
+            10,
+            log_start_offset=0,
+            epochs=parse_leader_epochs(data.leader_epochs),
+            producer_snapshot=data.producer_snapshot,
         )
 
     assert follower.leader_epochs.as_map() == {3: 0}

@@ -1,11 +1,14 @@
 """Cutting the end of a log off, or all of it (followers)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 
 import structlog
-from aquifer_core.leader_epoch import LeaderEpochEntry
+from aquifer_core.formats.leader_epoch_checkpoint import format_leader_epochs
+from aquifer_core.formats.segment_files import LEADER_EPOCH_CHECKPOINT_NAME
+from aquifer_core.leader_epoch import LeaderEpochCache, LeaderEpochEntry
 
+from aquifer_broker.log.atomic_file import write_atomically
 from aquifer_broker.log.disk_work import on_disk
 from aquifer_broker.log.log_flush import save_leader_epochs
 from aquifer_broker.log.log_resources import LogResources
@@ -15,7 +18,7 @@ from aquifer_broker.log.producer_snapshots import (
     rebuild_producer_state,
     remove_snapshots_above,
     snapshot_offsets,
-    write_snapshot,
+    snapshot_path,
 )
 from aquifer_broker.log.producer_state import ProducerState
 
@@ -82,6 +85,9 @@ async def restart_log(
 ) -> None:
     """Empties the log and lets it go on at an offset, with leader epochs and producer state given.
 
+    What belongs to the new log is on the disk before its first segment is made: a crash leaves the old segments, none, or a log
+    that lacks nothing.
+
     Raises:
         CorruptIndexError: The snapshot is damaged; nothing was changed.
         OSError: The disk failed.
@@ -89,24 +95,34 @@ async def restart_log(
     producers = ProducerState(offset)
     if producer_snapshot is not None:
         producers = ProducerState.from_snapshot(offset, producer_snapshot)
+    new_epochs = LeaderEpochCache(epochs).entries
+    async with state.flushing:
+        await on_disk(_prepare_restart, state, producers, new_epochs)
     for segment in state.segments:
         _remove_now(state, segment)
-    remove_snapshots_above(state.directory, -1)
+    remove_snapshots_above(state.directory, -1, but=offset)
     state.segments.add(
         LogSegment(
             state.directory, offset, state.config, now_ms=resources.clock.now_ms(), create=True
         )
     )
     state.producers = producers
-    write_snapshot(state.directory, producers)
     state.leader_epochs.clear()
-    for entry in epochs:
+    for entry in new_epochs:
         state.leader_epochs.assign(entry.epoch, entry.start_offset)
     state.log_start_offset = offset if log_start_offset is None else log_start_offset
     state.first_local_offset = offset
     state.log_end_offset = state.high_watermark = state.recovery_point = offset
-    state.epochs_saved = False
-    await save_leader_epochs(state)
+    state.epochs_saved = True
+
+
+def _prepare_restart(
+    state: LogState, producers: ProducerState, epochs: Sequence[LeaderEpochEntry]
+) -> None:
+    snapshot = snapshot_path(state.directory, producers.map_end_offset)
+    write_atomically(snapshot, producers.to_snapshot())
+    checkpoint = state.directory / LEADER_EPOCH_CHECKPOINT_NAME
+    write_atomically(checkpoint, format_leader_epochs(epochs))
 
 
 def _remove_now(state: LogState, segment: LogSegment) -> None:

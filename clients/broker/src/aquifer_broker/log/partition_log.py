@@ -171,10 +171,15 @@ class PartitionLog(ReadableLog):
                 )
         self._waiters.wake()
 
-    async def restore_tiered_state(
-        self, epochs: Iterable[LeaderEpochEntry], producer_snapshot: bytes | None
+    async def restart_from_remote(
+        self,
+        offset: int,
+        *,
+        log_start_offset: int,
+        epochs: Iterable[LeaderEpochEntry],
+        producer_snapshot: bytes | None,
     ) -> None:
-        """After `truncate_fully_and_start_at`: leader epochs and producer state from remote storage (K-3.11).
+        """As `truncate_fully_and_start_at`, with leader epochs and producer state from remote storage (K-3.11).
 
         Raises:
             CorruptIndexError: The snapshot is damaged; nothing was changed.
@@ -184,11 +189,12 @@ class PartitionLog(ReadableLog):
                 await restart_log(
                     self._state,
                     self._resources,
-                    self._state.log_end_offset,
-                    log_start_offset=self._state.log_start_offset,
+                    offset,
+                    log_start_offset=log_start_offset,
                     epochs=epochs,
                     producer_snapshot=producer_snapshot,
                 )
+        self._waiters.wake()
 
     async def confirm_records(self) -> None:
         """The log was compared with remote storage, or restored from it; it may be used. Idempotent."""

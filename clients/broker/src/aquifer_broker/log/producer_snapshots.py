@@ -60,10 +60,10 @@ def mark_snapshot_deleted(directory: Path, offset: int) -> list[Path]:
         return []
 
 
-def remove_snapshots_above(directory: Path, offset: int) -> None:
-    """Removes snapshots of records that the log no longer has."""
+def remove_snapshots_above(directory: Path, offset: int, *, but: int | None = None) -> None:
+    """Removes snapshots of records that the log no longer has, but one that may be given."""
     for found in snapshot_offsets(directory):
-        if found > offset:
+        if found > offset and found != but:
             snapshot_path(directory, found).unlink(missing_ok=True)
 
 

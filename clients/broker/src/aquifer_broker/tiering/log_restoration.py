@@ -1,6 +1,7 @@
 """Gives a log back what its disk lost: its end, leader epochs and producers from remote storage (K-3.11)."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import structlog
 from aquifer_core.errors import (
@@ -85,9 +86,11 @@ class LogRestoration:
             epochs = await fetch_leader_epochs(self._storage, last, remote.finished)
             snapshot = await fetch_producer_snapshot(self._storage, last)
         start = min(remote.start_offset, remote.end_offset)
-        await log.truncate_fully_and_start_at(remote.end_offset, log_start_offset=start)
+        restart = partial(
+            log.restart_from_remote, remote.end_offset, log_start_offset=start, epochs=epochs
+        )
         try:
-            await log.restore_tiered_state(epochs, snapshot)
+            await restart(producer_snapshot=snapshot)
         except CorruptIndexError as error:
             # Without it a producer's batch that was sent twice may be appended twice; without the log nothing is served.
             logger.error(
@@ -95,7 +98,7 @@ class LogRestoration:
                 partition=str(log.topic_id_partition),
                 error=error.message,
             )
-            await log.restore_tiered_state(epochs, None)
+            await restart(producer_snapshot=None)
         if last is not None:
             log.update_highest_offset_in_remote_storage(last.end_offset)
         logger.warning(
