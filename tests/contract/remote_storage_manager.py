@@ -192,6 +192,7 @@ class RemoteStorageManagerContract:
             await joined(rsm.fetch_records(metadata, metadata.start_offset, 0))
 
     async def test_every_index_reads_back(self, rsm: RemoteStorageManager) -> None:
+        """The remote log index as well, which is made of every segment that is copied (SR-33)."""
         aborted = AbortedTransaction(
             producer_id=1, first_offset=100, last_offset=110, last_stable_offset=111
         )
