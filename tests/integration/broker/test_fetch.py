@@ -169,6 +169,13 @@ async def test_an_unknown_topic_id_and_an_unknown_name_have_codes_of_their_own(
     assert by_name.error_code is ErrorCode.unknown_topic_or_partition
 
 
+async def test_a_partition_that_cannot_be_is_unknown(topic: WireTopic) -> None:
+    for version in (12, 13):
+        answer = await topic.fetch(0, version=version, partition=-1)
+        assert answer.error_code is ErrorCode.unknown_topic_or_partition
+    assert offsets((await topic.fetch(9)).records) == [9]
+
+
 async def test_a_fetch_that_asks_for_a_session_is_served_without_one(topic: WireTopic) -> None:
     await topic.send_fetch(0)
     response = await topic.wire.receive(ApiKey.FETCH, 12)

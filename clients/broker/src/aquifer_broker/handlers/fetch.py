@@ -6,8 +6,10 @@ from contextlib import ExitStack
 from typing import Any
 
 import structlog
+from aquifer_core.ids import TopicIdPartition
 from kio.schema.errors import ErrorCode
 
+from aquifer_broker.cluster.view import TopicInfo
 from aquifer_broker.handlers.fetch_read import FetchPass, FetchTarget, PartitionRead
 from aquifer_broker.handlers.fetch_remote import read_remote
 from aquifer_broker.handlers.services import BrokerServices, topic_key
@@ -59,7 +61,7 @@ class FetchHandler:
             targets.extend(
                 FetchTarget(
                     key=(name_or_id, each.partition),
-                    topic=topic.id_of(each.partition) if topic is not None else None,
+                    topic=_identity(topic, each.partition),
                     partition=each.partition,
                     fetch_offset=each.fetch_offset,
                     max_bytes=each.partition_max_bytes,
@@ -97,6 +99,11 @@ class FetchHandler:
             reader=client,
         )
         return [await fetch_pass.read(target) for target in targets]
+
+
+def _identity(topic: TopicInfo | None, partition: int) -> TopicIdPartition | None:
+    """None: nothing can have that identity."""
+    return topic.id_of(partition) if topic is not None and partition >= 0 else None
 
 
 def _replica_id(body: Any) -> int:

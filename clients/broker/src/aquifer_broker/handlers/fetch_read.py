@@ -25,7 +25,7 @@ logger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchTarget:
-    """A partition of a fetch request; `topic` None: the request's id is of no known topic."""
+    """A partition of a fetch request; `topic` None: the request's id or name is of no known topic, or its partition of none at all."""
 
     key: tuple[Any, int]
     topic: TopicIdPartition | None
@@ -104,7 +104,7 @@ class FetchPass:
 
     def _locate(self, target: FetchTarget) -> HostedPartition | ErrorCode:
         if target.topic is None:
-            by_id = not isinstance(target.key[0], str)
+            by_id = not isinstance(target.key[0], str) and target.partition >= 0
             return ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
         return self._services.partitions.leader(
             target.topic.topic, target.partition, target.current_leader_epoch
