@@ -78,6 +78,24 @@ async def test_an_orphan_whose_records_are_elsewhere_is_removed(world: TaskWorld
     assert await scrub(world) == []
 
 
+async def test_removing_orphans_does_not_look_at_the_whole_partition_for_each(
+    world: TaskWorld,
+) -> None:
+    world.segments_per_run = 40
+    world.restart()
+    world.roll(world.leading(), 40)
+    await world.copy()
+    await world.clock.sleep(120)
+    for number in range(10):
+        await stray(world, 100 * number, 100 * number + 99)
+    await scrub(world)
+    before = world.storage.calls.count("describe_segment")
+    healed = await scrub(world, heal=True)
+    assert [each.healed for each in healed] == [True] * 10
+    looks = world.storage.calls.count("describe_segment") - before
+    assert looks <= 40 + 10 * 2
+
+
 async def test_what_metadata_has_as_deleted_is_removed(world: TaskWorld) -> None:
     """Objects that the store wrote after the deletion of their segment had finished."""
     await three_segments(world)

@@ -187,7 +187,8 @@ class ScrubTask:
         known = await self._known(tip)
         if finding.segment.segment_id.id in known:
             return _without_remedy(finding, "metadata knows it by now")
-        present = _without(known, await self._checked(known, deep=False))
+        nearby = _overlapping(known, finding.segment)
+        present = _without(known, await self._checked(nearby, deep=False))
         log = await self._healing.leader_log(tip)
         reason = await judge_extra(self._metadata, finding.segment, present, log)
         if reason is None or not reason.proven:
@@ -198,6 +199,15 @@ class ScrubTask:
 def _unknown(stored: Listing, known: Listing) -> Listing:
     """What metadata does not list."""
     return {key: segment for key, segment in stored.items() if key not in known}
+
+
+def _overlapping(known: Listing, segment: RemoteLogSegmentMetadata) -> Listing:
+    """What may hold records of a segment, too."""
+    return {
+        key: each
+        for key, each in known.items()
+        if each.start_offset <= segment.end_offset and each.end_offset >= segment.start_offset
+    }
 
 
 def _without(known: Listing, findings: list[TaskAction]) -> Listing:
