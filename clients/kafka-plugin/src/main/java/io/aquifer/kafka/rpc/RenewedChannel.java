@@ -5,15 +5,11 @@ import io.grpc.Channel;
 import io.grpc.ClientCall;
 import io.grpc.ConnectivityState;
 import io.grpc.ForwardingClientCall.SimpleForwardingClientCall;
-import io.grpc.ForwardingClientCallListener.SimpleForwardingClientCallListener;
 import io.grpc.ManagedChannel;
 import io.grpc.Metadata;
 import io.grpc.MethodDescriptor;
-import io.grpc.Status;
 import java.util.ArrayList;
-import java.util.HashSet;
 import java.util.List;
-import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Function;
@@ -23,12 +19,12 @@ import java.util.function.Function;
  * which is closed when its last call has ended. Safe for any number of threads.
  */
 final class RenewedChannel extends Channel {
-    /** One of gRPC's channels, whose credentials are fixed, and the number of its calls. Guarded by the owner's lock. */
+    /** One of gRPC's channels, whose credentials are fixed, and the number of calls that begin. Guarded by the owner's lock. */
     private static final class Connection {
         private final TlsMaterial material;
         private final ManagedChannel channel;
         private CompletableFuture<Void> broken = CompletableFuture.completedFuture(null);
-        private int calls;
+        private int beginning;
 
         Connection(TlsMaterial material, ManagedChannel channel) {
             this.material = material;
@@ -38,7 +34,7 @@ final class RenewedChannel extends Channel {
 
     private final Function<TlsMaterial, ManagedChannel> make;
     private final TlsFiles files;
-    private final Set<Connection> retired = new HashSet<>();
+    private final List<Connection> retired = new ArrayList<>();
     private Connection current;
     private boolean closed;
 
@@ -56,16 +52,17 @@ final class RenewedChannel extends Channel {
 
     @Override
     public <Q, A> ClientCall<Q, A> newCall(MethodDescriptor<Q, A> method, CallOptions options) {
-        Connection connection = begun();
-        AtomicBoolean ended = new AtomicBoolean();
+        Connection connection = taken();
+        AtomicBoolean begun = new AtomicBoolean();
         return new SimpleForwardingClientCall<>(connection.channel.newCall(method, options)) {
             @Override
             public void start(Listener<A> listener, Metadata headers) {
                 try {
-                    super.start(new Noting<>(listener, () -> ended(connection, ended)), headers);
-                } catch (RuntimeException | Error error) {
-                    ended(connection, ended);
-                    throw error;
+                    super.start(listener, headers);
+                } finally {
+                    if (begun.compareAndSet(false, true)) {
+                        begun(connection);
+                    }
                 }
             }
         };
@@ -116,21 +113,19 @@ final class RenewedChannel extends Channel {
         return found;
     }
 
-    private Connection begun() {
+    private Connection taken() {
         renewWhenDue();
         synchronized (this) {
-            current.calls++;
+            current.beginning++;
             return current;
         }
     }
 
-    private void ended(Connection connection, AtomicBoolean ended) {
-        if (ended.compareAndSet(false, true)) {
-            synchronized (this) {
-                connection.calls--;
-            }
-            closeUnused(connection);
+    private void begun(Connection connection) {
+        synchronized (this) {
+            connection.beginning--;
         }
+        closeRetired();
     }
 
     private Connection newest() {
@@ -145,16 +140,14 @@ final class RenewedChannel extends Channel {
             return;
         }
         files.lookWhenDue();
-        Connection former;
         synchronized (this) {
             if (files.material() == current.material || closed) {
                 return;
             }
-            former = current;
+            retired.add(current);
             current = made();
-            retired.add(former);
         }
-        closeUnused(former);
+        closeRetired();
     }
 
     private Connection made() {
@@ -162,27 +155,13 @@ final class RenewedChannel extends Channel {
         return new Connection(material, make.apply(material));
     }
 
-    private void closeUnused(Connection connection) {
+    /** Lets gRPC close those that nobody is about to use: it refuses new calls at once and waits for those that have begun. */
+    private void closeRetired() {
+        List<ManagedChannel> unused;
         synchronized (this) {
-            if (connection.calls > 0 || !retired.remove(connection)) {
-                return;
-            }
+            retired.removeIf(each -> each.channel.isTerminated());
+            unused = retired.stream().filter(each -> each.beginning == 0).map(each -> each.channel).toList();
         }
-        connection.channel.shutdown();
-    }
-
-    private static final class Noting<A> extends SimpleForwardingClientCallListener<A> {
-        private final Runnable closed;
-
-        Noting(ClientCall.Listener<A> listener, Runnable closed) {
-            super(listener);
-            this.closed = closed;
-        }
-
-        @Override
-        public void onClose(Status status, Metadata trailers) {
-            closed.run();
-            super.onClose(status, trailers);
-        }
+        unused.forEach(ManagedChannel::shutdown);
     }
 }

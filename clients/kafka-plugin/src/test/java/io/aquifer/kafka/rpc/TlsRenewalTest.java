@@ -18,11 +18,16 @@ import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.UUID;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import javax.management.ObjectName;
 import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.server.log.remote.storage.RemoteStorageException;
@@ -108,6 +113,49 @@ class TlsRenewalTest {
     }
 
     @Test
+    void readsThatStoppedEarlyAndCopiesDoNotKeepTheOldConnection() throws Exception {
+        configure();
+        manager.copyLogSegmentData(segment.metadata(), segment.data());
+        try (InputStream stream = manager.fetchLogSegment(segment.metadata(), 0)) {
+            assertEquals(100, stream.readNBytes(100).length);
+        }
+        put("broker.pem", second.certificate());
+        put("broker.key", second.key());
+        Eventually.eventually("the new certificate is shown", () -> peerOfADeletion().equals("CN=second"));
+        Eventually.eventually("one connection is left", () -> service.connections.get() == 1);
+    }
+
+    @Test
+    void noCallFailsWhileCertificatesAreReplacedAgainAndAgain() throws Exception {
+        configure("1");
+        AtomicBoolean over = new AtomicBoolean();
+        List<CompletableFuture<Void>> callers = new ArrayList<>();
+        for (int number = 0; number < 4; number++) {
+            callers.add(CompletableFuture.runAsync(() -> {
+                try {
+                    while (!over.get()) {
+                        manager.deleteLogSegmentData(segment.metadata());
+                    }
+                } catch (RemoteStorageException error) {
+                    throw new CompletionException(error);
+                }
+            }, task -> new Thread(task, "caller").start()));
+        }
+        for (int round = 1; round <= 10; round++) {
+            SelfSigned next = round % 2 == 1 ? second : first;
+            long reads = round;
+            put("broker.pem", next.certificate());
+            put("broker.key", next.key());
+            Eventually.eventually("the files were read", () ->
+                    counted("TlsReads") >= reads || callers.stream().anyMatch(CompletableFuture::isDone));
+        }
+        over.set(true);
+        for (CompletableFuture<Void> caller : callers) {
+            caller.get(60, TimeUnit.SECONDS);
+        }
+    }
+
+    @Test
     void filesThatDoNotFitTogetherAreRefusedAndTheFormerStayInUse() throws Exception {
         configure();
         put("broker.pem", second.certificate());
@@ -173,10 +221,14 @@ class TlsRenewalTest {
     }
 
     private void configure() {
+        configure("2");
+    }
+
+    private void configure(String maxAttempts) {
         Map<String, String> configs = new HashMap<>();
         configs.put("broker.id", brokerId);
         configs.put("aquifer.storage.endpoints", service.address());
-        configs.put("aquifer.max.attempts", "2");
+        configs.put("aquifer.max.attempts", maxAttempts);
         configs.put("aquifer.tls.reload.ms", "1");
         configs.put("aquifer.tls.ca.file", folder.resolve("ca.pem").toString());
         configs.put("aquifer.tls.certificate.file", folder.resolve("broker.pem").toString());
