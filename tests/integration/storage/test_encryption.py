@@ -2,10 +2,12 @@
 
 import asyncio
 import base64
+import hashlib
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import builders
 import pytest
@@ -155,6 +157,36 @@ async def test_rewrapping_leaves_indexes_in_the_manifest_as_they_are(
     assert objects.count("get") == objects.count("get", ".manifest") == 1
     findings = [each async for step in reader.verify_segment(metadata) for each in step.findings]
     assert not findings
+
+
+async def test_rewrapping_keeps_what_a_later_version_has_put_into_the_manifest(
+    storage: RemoteStorage, ring: KeyRingFiles, tmp_path: Path
+) -> None:
+    """Replicas are upgraded one by one, and an earlier one may be asked to rewrap."""
+    metadata = await copied(storage, builders.segment())
+    path = stored_file(tmp_path, metadata, ".manifest")
+    document = json.loads(path.read_bytes())
+    document["indexes"]["later_index"] = {"position": 9, "size_bytes": 5, "sha256": "0" * 64}
+    document["later"] = {"a": 1}
+    path.write_bytes(with_checksum(document))
+    ring.put("b")
+    ring.activate("b")
+    assert (await storage.rewrap_segment(metadata)).is_rewrapped
+    written = json.loads(path.read_bytes())
+    assert path.read_bytes() == with_checksum(written)
+    assert written.pop("encryption")["key_id"] == "b"
+    for each in (document, written):
+        each.pop("encryption", None)
+        each.pop("checksum")
+    assert written == document
+
+
+def with_checksum(document: dict[str, Any]) -> bytes:
+    """A manifest as services write it."""
+    document.pop("checksum", None)
+    digest = hashlib.sha256(json.dumps(document, indent=1).encode()).hexdigest()
+    document["checksum"] = digest
+    return json.dumps(document, indent=1).encode()
 
 
 @pytest.mark.parametrize("size_bytes", [9_000, 50_000])

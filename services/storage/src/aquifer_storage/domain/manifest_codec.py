@@ -24,7 +24,8 @@ _WITH_BUNDLE: Final = 2
 _MAX_BUNDLE_BYTES: Final = (1 << 31) - 1
 _ABANDONED: Final = "abandoned"
 _BUNDLE: Final = "bundle"
-_LAST_BEFORE_CHECKSUMS: Final = "encryption"
+_ENCRYPTION: Final = "encryption"
+"""The last field before there were checksums."""
 _CHECKSUM: Final = "checksum"
 _END: Final = b"\n}"
 
@@ -52,10 +53,18 @@ def encode_manifest(manifest: Manifest) -> bytes:
             }
             for part, location in manifest.parts.items()
         },
-        "encryption": _encryption_document(manifest.encryption),
+        _ENCRYPTION: _encryption_document(manifest.encryption),
     }
     if bundle is not None:
         document[_BUNDLE] = base64.b64encode(bundle).decode()
+    return _checksummed(document)
+
+
+def with_envelope(data: bytes, envelope: Envelope) -> bytes:
+    """Replace the envelope of an encoded manifest and nothing else: what this version does not know of stays."""
+    document = json.loads(data)
+    document.pop(_CHECKSUM, None)
+    document[_ENCRYPTION] = _encryption_document(envelope)
     return _checksummed(document)
 
 
@@ -78,7 +87,7 @@ def decode_manifest(data: bytes, key: str) -> Manifest | None:
     if fields.has(_CHECKSUM):
         if not _is_intact(data, fields.sha256(_CHECKSUM)):
             raise CorruptSegmentError(f"manifest {key} does not match its checksum")
-    elif fields.names()[-1:] not in ([_LAST_BEFORE_CHECKSUMS], [_ABANDONED]):
+    elif fields.names()[-1:] not in ([_ENCRYPTION], [_ABANDONED]):
         raise CorruptSegmentError(f"manifest {key} has no checksum where it has another field")
     version = fields.integer("format_version", minimum=1)
     if version > FORMAT_VERSION:
@@ -204,9 +213,9 @@ def _encryption_document(envelope: Envelope | None) -> dict[str, str] | None:
 
 
 def _decode_encryption(fields: JsonFields) -> Envelope | None:
-    if fields.is_null("encryption"):
+    if fields.is_null(_ENCRYPTION):
         return None
-    envelope = fields.fields("encryption")
+    envelope = fields.fields(_ENCRYPTION)
     wrapped = WrappedKey(
         key_id=envelope.text("key_id"),
         algorithm=envelope.text("wrapping"),

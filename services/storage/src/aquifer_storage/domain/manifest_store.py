@@ -96,11 +96,15 @@ class ManifestStore:
             RemoteResourceNotFoundError: it is not there, or the copy was abandoned.
             CorruptSegmentError: it is damaged.
         """
+        return (await self.read_encoded(keys))[1]
+
+    async def read_encoded(self, keys: SegmentKeys) -> tuple[bytes, StoredManifest]:
+        """Return a manifest's bytes and what they say; see `read`."""
         data = await self._objects.get(keys.manifest)
         manifest = decode_manifest(data, keys.manifest)
         if manifest is None:
             raise RemoteResourceNotFoundError(f"the copy of {keys.manifest} failed")
-        return StoredManifest(manifest=manifest, keys=keys, size_bytes=len(data))
+        return data, StoredManifest(manifest=manifest, keys=keys, size_bytes=len(data))
 
     async def find(self, metadata: RemoteLogSegmentMetadata) -> StoredManifest | None:
         """Return the manifest of a segment that was copied before; none when it was not.
@@ -137,12 +141,10 @@ class ManifestStore:
             )
         return StoredManifest(manifest=manifest, keys=keys, size_bytes=len(data))
 
-    async def replace(self, manifest: Manifest) -> None:
+    async def replace(self, metadata: RemoteLogSegmentMetadata, data: bytes) -> None:
         """Write a manifest in place of the one that is there: only for another wrapping of the same data key."""
-        await self._objects.put(
-            self._keys.of(manifest.metadata).manifest, encode_manifest(manifest)
-        )
-        self.forget(manifest.metadata)
+        await self._objects.put(self._keys.of(metadata).manifest, data)
+        self.forget(metadata)
 
     async def abandon(self, keys: SegmentKeys, reason: str) -> bool:
         """Put a mark in the manifest's place; every copy of the segment fails from then on, until the segment is deleted.

@@ -4,13 +4,14 @@ A manifest is the one object that is ever written twice with other bytes. That i
 whoever reads or has cached the older one reads right as long as its key is in the ring. Retire a key when no manifest names it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import structlog
 from aquifer_core.errors import RemoteResourceNotFoundError
 from aquifer_core.segment import RemoteLogSegmentMetadata
 
 from aquifer_storage.domain.envelope import Envelope
+from aquifer_storage.domain.manifest_codec import with_envelope
 from aquifer_storage.domain.manifest_store import ManifestStore, segment_not_found
 from aquifer_storage.domain.object_key import ObjectKeys
 from aquifer_storage.domain.ports import ObjectStore
@@ -56,10 +57,10 @@ class Rewrapper:
             PreconditionError: a key is not there.
         """
         try:
-            manifest = (await self._manifests.read(self._keys.of(metadata))).manifest
+            data, stored = await self._manifests.read_encoded(self._keys.of(metadata))
         except RemoteResourceNotFoundError as error:
             raise segment_not_found(metadata) from error
-        envelope = manifest.encryption
+        envelope = stored.manifest.encryption
         if envelope is None:
             return Rewrapped()
         segment_id = metadata.segment_id.id
@@ -69,9 +70,8 @@ class Rewrapper:
             return Rewrapped(previous_key_id=previous, key_id=previous)
         data_key = await self._transforms.unwrap(segment_id, envelope)
         wrapped = await ring.wrap(data_key)
-        await self._manifests.replace(
-            replace(manifest, encryption=Envelope(cipher=envelope.cipher, key=wrapped))
-        )
+        renewed = Envelope(cipher=envelope.cipher, key=wrapped)
+        await self._manifests.replace(metadata, with_envelope(data, renewed))
         await self._withdraw_if_deleted(metadata)
         logger.info(
             "segment_rewrapped",
