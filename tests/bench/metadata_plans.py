@@ -26,11 +26,12 @@ from aquifer_metadata.adapters.postgres.remote_log_deletions import FIRST_PAGE, 
 from aquifer_metadata.adapters.postgres.remote_log_lookups import LOOKUP, Question, lookup_values
 from aquifer_metadata.adapters.postgres.remote_log_pruning import PRUNE
 from aquifer_metadata.adapters.postgres.remote_log_rows import partition_key, segment_values
+from aquifer_metadata.adapters.postgres.remote_log_runs import RUNS, RunQuestion, run_values
 from aquifer_standalone.ports import hold_port
 from aquifer_standalone.postgres import EmbeddedPostgres
 from aquifer_standalone.supervisor import Supervisor
 from bench.metadata import LARGE, PER_PARTITION
-from bench.metadata_facts import CACHE, OFFSETS_PER_SEGMENT, Facts, kept_facts
+from bench.metadata_facts import CACHE, OFFSETS_PER_SEGMENT, SEGMENT_BYTES, Facts, kept_facts
 from bench.metadata_retention_plans import retention_statements
 from sqlalchemy import TextClause
 from sqlalchemy.dialects import postgresql
@@ -38,6 +39,8 @@ from sqlalchemy.dialects import postgresql
 PAGE = Path("docs/metadata-plans.md")
 _EXPLAIN = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF, BUFFERS OFF) "
 _EPOCH = 0
+_RUN_BYTES = 2 * SEGMENT_BYTES
+"""As many as three segments hold from somewhere in the first one on."""
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _DIALECT = postgresql.psycopg.dialect()  # type: ignore[no-untyped-call]
 
@@ -86,6 +89,9 @@ def _questions(tip: TopicIdPartition, end: int) -> Iterator[Statement]:
     asked = [Question(tip, _EPOCH, end * part // 8 + 1) for part in range(8)]
     yield "A look-up", LOOKUP.text, lookup_values(asked[4:5])
     yield "Eight look-ups that share a statement", LOOKUP.text, lookup_values(asked)
+    runs = [RunQuestion(tip, _EPOCH, end * part // 8 + 1, _RUN_BYTES) for part in range(8)]
+    yield "A run of segments", RUNS.text, run_values(runs[4:5])
+    yield "Eight runs that share a statement", RUNS.text, run_values(runs)
     named = partition_key(tip).values
     in_epoch = named | {"leader_epoch": _EPOCH}
     yield "The highest offset of a leader epoch", _driver_text(reads.HIGHEST), in_epoch
