@@ -74,6 +74,19 @@ async def test_a_repeated_batch_of_an_idempotent_producer_is_answered_as_the_fir
     assert end_offset(broker) == 6
 
 
+async def test_a_repeated_batch_with_a_timestamp_beyond_the_calendar_is_answered_too(
+    broker: BrokerNode,
+) -> None:
+    """A repeated batch is answered with its own time; a closed connection would have it repeated without end."""
+    async with KafkaWire(broker.port("PLAINTEXT")) as wire:
+        topic = await WireTopic.create(wire, message_timestamp_after_max_ms=str(2**63 - 1))
+        microseconds = 1_700_000_000_000_000
+        batch = client_batch(timestamp_ms=microseconds, producer_id=7, epoch=0, sequence=0)
+        for _ in range(2):
+            answer = await topic.produce(batch)
+            assert (answer.error_code, answer.base_offset) == (ErrorCode.none, 0)
+
+
 async def test_a_gap_in_the_sequence_is_refused(topic: WireTopic) -> None:
     await topic.produce(client_batch(producer_id=7, epoch=0, sequence=0))
     gap = await topic.produce(client_batch(producer_id=7, epoch=0, sequence=5))

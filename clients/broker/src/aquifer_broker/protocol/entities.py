@@ -24,6 +24,7 @@ _Convert = Callable[[Any], Any]
 
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 _NO_TIME: Final = datetime.timedelta(0)
+_LAST_MS: Final = 253_402_300_799_999
 
 _CONVERTERS: Final[dict[type[Any], dict[str, _Convert | None]]] = {}
 _KNOWN_ELSEWHERE: Final[set[tuple[type[Any], str]]] = set()
@@ -112,7 +113,10 @@ def _from_ms(value: int) -> datetime.timedelta:
 
 
 def _timestamp(value: int) -> datetime.datetime | None:
-    return None if value < 0 else datetime.datetime.fromtimestamp(value / 1000, tz=datetime.UTC)
+    """None, which is written as -1, also for what a producer wrote that lies behind the last day of the calendar."""
+    if not 0 <= value <= _LAST_MS:
+        return None
+    return datetime.datetime.fromtimestamp(value / 1000, tz=datetime.UTC)
 
 
 _SCALARS: Final[dict[str, _Convert]] = {
