@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import signal
 import sys
 import time
@@ -170,32 +171,54 @@ async def test_a_taken_port_is_refused(tmp_path: Path) -> None:
     assert b"cannot listen on" in errors
 
 
-async def test_workers_are_not_killed_for_a_pause_of_the_whole_machine(tmp_path: Path) -> None:
-    """As a paused container or a machine that is moved has one: nobody beat, and nobody could."""
-    script = tmp_path / "beating.py"
+@asynccontextmanager
+async def beating(
+    tmp_path: Path,
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, asyncio.StreamReader, Path]]:
+    """A parent of two workers without a server, the process ids of its workers, and its log."""
+    script, log = tmp_path / "beating.py", tmp_path / "log"
     script.write_text(BEATING)
-    log = tmp_path / "log"
     with log.open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
             sys.executable, str(script), stdout=asyncio.subprocess.PIPE, stderr=errors
         )
-    workers = process.stdout
-    assert workers is not None
+    assert process.stdout is not None
     try:
         async with asyncio.timeout(120):
-            first, second = int(await workers.readline()), int(await workers.readline())
-            everybody = (process.pid, first, second)
-            for pid in everybody:
-                os.kill(pid, signal.SIGSTOP)
-            over_s = time.monotonic() + 4
-            await eventually(lambda: time.monotonic() > over_s)
-            for pid in everybody:
-                os.kill(pid, signal.SIGCONT)
-            # The parent looks at all of them before it puts another one in the place of one that has ended.
-            os.kill(first, signal.SIGKILL)
-            await workers.readline()
+            yield process, process.stdout, log
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.communicate()
+
+
+async def test_workers_are_not_killed_for_a_pause_of_the_whole_machine(tmp_path: Path) -> None:
+    """As a paused container or a machine that is moved has one: nobody beat, and nobody could."""
+    async with beating(tmp_path) as (process, workers, log):
+        first, second = int(await workers.readline()), int(await workers.readline())
+        everybody = (process.pid, first, second)
+        for pid in everybody:
+            os.kill(pid, signal.SIGSTOP)
+        over_s = time.monotonic() + 4
+        await eventually(lambda: time.monotonic() > over_s)
+        for pid in everybody:
+            os.kill(pid, signal.SIGCONT)
+        # The parent looks at all of them before it puts another one in the place of one that has ended.
+        os.kill(first, signal.SIGKILL)
+        await workers.readline()
         assert psutil.pid_exists(second)
         assert b"worker_hangs" not in log.read_bytes()
-    finally:
-        process.terminate()
-        await process.communicate()
+
+
+async def test_a_worker_that_cannot_be_started_now_is_started_later(tmp_path: Path) -> None:
+    """A machine that is short of something does not lose the workers that it has."""
+    async with beating(tmp_path) as (process, workers, log):
+        first, second = int(await workers.readline()), int(await workers.readline())
+        before = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (3, before[1]))
+        os.kill(first, signal.SIGKILL)
+        await eventually(lambda: b"worker_not_started" in log.read_bytes())
+        assert psutil.pid_exists(second)
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, before)
+        assert int(await workers.readline()) not in (first, second)
+        assert psutil.pid_exists(second)

@@ -137,28 +137,44 @@ class WorkerProcesses:
 
     def _fork(self, slot: _Slot) -> Heartbeat | None:
         """Start a worker. Returns its heartbeat in it, nothing in the parent."""
+        try:
+            beats, beat = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            self._not_started(slot, error)
+            return None
         # A signal between the fork and the child's own handlers would be taken for the parent's.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:
-            beats, beat = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-            pid = os.fork()
+            pid = _forked()
             if pid == 0:
-                # Ctrl-C in a terminal goes to the parent alone, which tells the workers once.
-                os.setpgid(0, 0)
-                for handle in (beats, *(each.beats for each in self._slots if each.pid)):
-                    os.close(handle)
-                for number in _SIGNALS:
-                    signal.signal(number, signal.SIG_DFL)
+                self._become_worker(beats)
                 return Heartbeat(beat)
             os.close(beat)
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        if isinstance(pid, OSError):
+            os.close(beats)
+            self._not_started(slot, pid)
+            return None
         slot.pid, slot.beats = pid, beats
         slot.started_s = slot.last_beat_s = time.monotonic()
         logger.info("worker_started", worker=slot.number, pid=pid)
         if self._stop_by_s is not None:  # told to stop meanwhile
             os.kill(pid, signal.SIGTERM)
         return None
+
+    def _become_worker(self, beats: int) -> None:
+        # Ctrl-C in a terminal goes to the parent alone, which tells the workers once.
+        os.setpgid(0, 0)
+        for handle in (beats, *(each.beats for each in self._slots if each.pid)):
+            os.close(handle)
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+
+    def _not_started(self, slot: _Slot, error: OSError) -> None:
+        """The machine is short of something: later, and meanwhile the other workers go on."""
+        pause_s = _pause_after_failure(slot)
+        logger.error("worker_not_started", worker=slot.number, error=str(error), retry_in_s=pause_s)
 
     def _wait(self, woken: int) -> None:
         handles = {slot.beats: slot for slot in self._slots if slot.pid}
@@ -184,9 +200,7 @@ class WorkerProcesses:
             return
         if lived_s >= _PROVEN_AFTER_S:
             self._is_proven, slot.failures = True, 0
-        pause_s = min(_PAUSE_MIN_S * 2**slot.failures, _PAUSE_MAX_S)
-        slot.failures = min(slot.failures + 1, 32)
-        slot.start_at_s = time.monotonic() + pause_s
+        pause_s = _pause_after_failure(slot)
         logger.error(
             "worker_ended",
             worker=slot.number,
@@ -250,6 +264,22 @@ def shared_address(listen: str) -> Iterator[str]:
                 metadata={"key": "grpc.listen"},
             ) from error
         yield f"{host}:{taken.getsockname()[1]}"
+
+
+def _forked() -> int | OSError:
+    """Forks; an error of the parent's is not raised, lest one of the child's be taken for it."""
+    try:
+        return os.fork()
+    except OSError as error:
+        return error
+
+
+def _pause_after_failure(slot: _Slot) -> float:
+    """Seconds until the place may be filled again; doubles."""
+    pause_s = min(_PAUSE_MIN_S * 2.0**slot.failures, _PAUSE_MAX_S)
+    slot.failures = min(slot.failures + 1, 32)
+    slot.start_at_s = time.monotonic() + pause_s
+    return pause_s
 
 
 def _drain(handle: int) -> bool:
