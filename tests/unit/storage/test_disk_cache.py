@@ -140,6 +140,38 @@ async def test_a_damaged_index_costs_the_entries_and_nothing_else(tmp_path: Path
     assert held_bytes(tmp_path) == 40
 
 
+async def test_an_index_that_is_found_damaged_later_is_made_anew_as_well(tmp_path: Path) -> None:
+    """After a power failure its first page may be sound and others not; each process finds out by itself."""
+    first = DiskCache(tmp_path, 100)
+    lost = await put(first, 0)
+    await first.close()
+    index = tmp_path / "index.sqlite3"
+    sound = index.read_bytes()[:4096]
+    index.write_bytes(sound + b"no page!" * 2048)
+    caches = [DiskCache(tmp_path, 100) for _ in range(2)]
+    for cache in caches:
+        await cache.forget(OTHER)
+    keys = [await put(cache, number) for number, cache in enumerate(caches, start=1)]
+    assert all([await cache.get(key) for key in keys for cache in caches])
+    assert await caches[0].get(lost) is None
+    for cache in caches:
+        await cache.close()
+    assert held_bytes(tmp_path) == 80
+
+
+async def test_what_could_not_be_written_takes_no_room_from_what_is_there(tmp_path: Path) -> None:
+    """As on a disk that is full: every entry that does not come into being would push a whole one out."""
+    cache = DiskCache(tmp_path, 100)
+    first, second = await put(cache, 0), await put(cache, 1)
+    in_the_way = tmp_path / "chunks" / OTHER.raw.hex()[:2]
+    in_the_way.write_text("in the way")
+    cache.put(ChunkKey(OTHER, 2), bytes(20))
+    third = await put(cache, 3, size_bytes=20)
+    for key in (first, second, third):
+        assert await cache.get(key) is not None
+    await cache.close()
+
+
 async def test_a_disk_that_refuses_costs_the_cache_only(cache: DiskCache, tmp_path: Path) -> None:
     key = ChunkKey(ONE, 1)
     (tmp_path / "chunks" / ONE.raw.hex()[:2]).write_text("in the way")

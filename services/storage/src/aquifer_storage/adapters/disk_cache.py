@@ -8,13 +8,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from sqlite3 import DatabaseError as IndexDamage
 from sqlite3 import Error as IndexFailure
 from typing import Final, TypeVar
 
 import structlog
 from aquifer_core.ids import KafkaUuid
 
-from aquifer_storage.adapters.disk_cache_index import DiskCacheIndex
+from aquifer_storage.adapters.disk_cache_index import DiskCacheIndex, is_damage
 from aquifer_storage.domain.chunk_cache import ChunkKey
 
 logger = structlog.get_logger(__name__)
@@ -103,7 +104,12 @@ class DiskCache:
 
     def _guarded(self, action: Callable[[], None]) -> None:
         try:
-            action()
+            try:
+                action()
+            except IndexDamage as error:
+                if not is_damage(error):
+                    raise
+                self._index.renew(error)
         except (OSError, IndexFailure) as error:
             logger.warning("disk_cache_failed", folder=str(self._chunks), error=repr(error))
 
@@ -148,6 +154,11 @@ class DiskCache:
             with self._index.alone():
                 if self._index.holds(name):  # else another process has evicted it already
                     part.replace(place)
+        except OSError:
+            with self._index.alone():
+                if not place.exists():  # else what is not there would take room
+                    self._index.remove(name)
+            raise
         finally:
             part.unlink(missing_ok=True)
 

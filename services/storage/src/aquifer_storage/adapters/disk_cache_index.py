@@ -25,11 +25,16 @@ _SCHEMA: Final = (
 )
 
 
+def is_damage(error: Exception) -> bool:
+    """Whether an error tells that the file is damaged, and not that it cannot be used now."""
+    return type(error) is sqlite3.DatabaseError
+
+
 class DiskCacheIndex:
     """An SQLite file shared by the worker processes; used by one thread of each.
 
-    It is a cache's: it need not survive a power failure. When there is none, or it cannot be read, one process makes it anew and
-    calls `lost` before any process can note an entry in it.
+    It is a cache's: it need not survive a power failure. When there is none, or it turns out to be damaged, one process makes it anew
+    and calls `lost` before any process can note an entry in it.
 
     It is opened by its first use. Every method raises `sqlite3.Error` when the file cannot be used.
     """
@@ -38,24 +43,28 @@ class DiskCacheIndex:
         self._path = path
         self._lost = lost
         self._connection: sqlite3.Connection | None = None
+        self._file = 0
 
     def open(self) -> sqlite3.Connection:
         """Open the file, unless it is open."""
         if self._connection is not None:
             return self._connection
-        with self._path.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # ends with the file, or with the process
+        with self._locked():
             try:
                 return self._connect()
-            except sqlite3.OperationalError:  # busy, no room, not allowed
-                raise
             except sqlite3.DatabaseError as error:
-                logger.warning(
-                    "disk_cache_index_is_damaged", path=str(self._path), error=repr(error)
-                )
-                for suffix in ("", "-wal", "-shm"):
-                    self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+                if not is_damage(error):  # busy, no room, not allowed
+                    raise
+                self._remove_files(error)
                 return self._connect()
+
+    def renew(self, error: sqlite3.Error) -> None:
+        """Make the file anew after an error that tells of damage, unless another process has done so already."""
+        self.close()
+        with self._locked():
+            if self._path.stat().st_ino == self._file:
+                self._remove_files(error)
+            self._connect()
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -113,6 +122,17 @@ class DiskCacheIndex:
         if connection is not None:
             connection.close()
 
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # ends with the file, or with the process
+            yield
+
+    def _remove_files(self, error: sqlite3.Error) -> None:
+        logger.warning("disk_cache_index_is_damaged", path=str(self._path), error=repr(error))
+        for suffix in ("", "-wal", "-shm"):
+            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+
     def _connect(self) -> sqlite3.Connection:
         connection = self._connection = sqlite3.connect(
             self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
@@ -120,6 +140,7 @@ class DiskCacheIndex:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = OFF")
+            self._file = self._path.stat().st_ino
             with self.alone():
                 self._make(connection)
         except BaseException:
