@@ -399,3 +399,19 @@ def test_a_new_member_that_disappears_while_it_waits_is_forgotten_at_last() -> N
     driver.pass_time(101)
     assert len(driver.group.members) == 1
     assert driver.heartbeat(member) is ErrorCode.rebalance_in_progress
+
+
+def test_a_new_member_that_repeats_its_join_is_waited_for_as_long_as_before() -> None:
+    """It cannot send heartbeats while it waits, so its session timeout must not begin with the repetition."""
+    driver = Driver()
+    old = driver.one_stable_member()
+    (given,) = driver.join(known_id_required=True)
+    first = driver.join(given.member_id)
+    again = driver.join(given.member_id)
+    assert first[0].error is ErrorCode.unknown_member_id
+    for _ in range(4):
+        driver.pass_time(5_000)
+        assert driver.heartbeat(old) is ErrorCode.rebalance_in_progress
+    assert again == []
+    driver.join(old)
+    assert again[0].error is ErrorCode.none

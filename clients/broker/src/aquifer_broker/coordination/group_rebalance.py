@@ -183,4 +183,6 @@ class GroupRebalance:
         self.state = GroupState.DEAD
 
     def _touch(self, member: Member, now_ms: int) -> None:
-        member.session_deadline_ms = now_ms + member.session_timeout_ms
+        """A member lives. A new one waits for its first generation and has the deadline that it came with."""
+        if not member.is_new:
+            member.session_deadline_ms = now_ms + member.session_timeout_ms
