@@ -22,6 +22,7 @@ from fixtures.kafka_clients import consume, in_thread, produce
 from fixtures.kafka_wire import KafkaWire
 from fixtures.polling import eventually
 from fixtures.wire_topic import WireTopic
+from structlog.testing import capture_logs
 
 VALUES = [bytes(100_000), b"small", *(str(number).encode() for number in range(500))]
 
@@ -136,11 +137,15 @@ async def test_a_tls_listener_without_a_certificate_is_refused(start_broker: Sta
 async def test_connections_over_the_limit_are_closed(start_broker: StartBroker) -> None:
     node = await start_broker(1, max_connections="2")
     port = node.port("PLAINTEXT")
-    async with KafkaWire(port), KafkaWire(port):
-        await eventually(lambda: node.servers["PLAINTEXT"].connection_count == 2)
-        async with KafkaWire(port) as third:
-            with pytest.raises((EOFError, ConnectionError)):
-                await third.receive_bytes()
+    with capture_logs() as logged:
+        async with KafkaWire(port), KafkaWire(port):
+            await eventually(lambda: node.servers["PLAINTEXT"].connection_count == 2)
+            for _ in range(2):
+                async with KafkaWire(port) as third:
+                    with pytest.raises((EOFError, ConnectionError)):
+                        await third.receive_bytes()
+    refused = [each for each in logged if each["event"] == "connections_refused"]
+    assert [(each["listener"], each["max_connections"]) for each in refused] == [("PLAINTEXT", 2)]
 
 
 async def test_an_idle_connection_is_closed(start_broker: StartBroker) -> None:

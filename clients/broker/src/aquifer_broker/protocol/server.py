@@ -204,6 +204,7 @@ class KafkaServer:
         self._ssl_context = ssl_context
         self._connections: set[_KafkaConnection] = set()
         self._workers: set[asyncio.Task[None]] = set()
+        self._refusing = False
         self._server: asyncio.Server | None = None
 
     @property
@@ -265,10 +266,17 @@ class KafkaServer:
     def adopt(self, connection: _KafkaConnection) -> None:
         """Starts the worker of a new connection."""
         self._connections.add(connection)
-        connections_changed(len(self._connections))
-        if self.draining or len(self._connections) > self._max_connections:
+        connections_changed(1)
+        is_full = len(self._connections) > self._max_connections
+        if is_full and not self._refusing:
+            self._refusing = True
+            logger.warning(
+                "connections_refused", listener=self.listener, max_connections=self._max_connections
+            )
+        if self.draining or is_full:
             connection.abort()
             return
+        self._refusing = False
         worker = asyncio.get_running_loop().create_task(connection.serve())
         self._workers.add(worker)
         worker.add_done_callback(self._workers.discard)
@@ -276,7 +284,7 @@ class KafkaServer:
     def forget(self, connection: _KafkaConnection) -> None:
         """The connection is gone; its worker ends when it has answered what it had received."""
         self._connections.discard(connection)
-        connections_changed(len(self._connections))
+        connections_changed(-1)
 
     async def _join_workers(self, timeout_s: float | None) -> None:
         if self._workers:

@@ -49,6 +49,13 @@ def fetched(topic: str, size_bytes: int) -> None:
     _FETCHED.add(size_bytes, {semconv.TOPIC.key: topic})
 
 
-def connections_changed(count: int) -> None:
-    """So many connections are open now."""
-    _CONNECTIONS.set(count)
+class _OpenConnections:
+    """How many there are, over all listeners of the process."""
+
+    count = 0
+
+
+def connections_changed(by: int) -> None:
+    """So many more connections are open now."""
+    _OpenConnections.count += by
+    _CONNECTIONS.set(_OpenConnections.count)
