@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
+from aquifer_admin.cli import app
 from aquifer_broker.config.broker_config import BrokerConfig
 from aquifer_broker.config.properties import load_properties, parse_override
 from aquifer_manager.settings import ManagerSettings
@@ -107,6 +109,23 @@ def test_the_service_accepts_its_variables(name: str, monkeypatch: pytest.Monkey
         monkeypatch.setenv(key, value)
     settings = load_settings(settings_type, prefix)
     assert settings.telemetry.otlp_endpoint == "http://otel-collector:4317"
+
+
+def test_the_admin_command_understands_its_variables() -> None:
+    command: Any = typer.main.get_command(app).commands["status"]  # type: ignore[attr-defined]
+    known = {variable for each in command.params for variable in _variables_of(each)}
+    assert known >= set(_SERVICES["admin"]["environment"])
+
+
+def _variables_of(parameter: Any) -> list[str]:
+    return parameter.envvar if isinstance(parameter.envvar, list) else [str(parameter.envvar)]
+
+
+def test_every_variable_of_the_file_is_explained_and_no_other() -> None:
+    page = (ROOT / "deploy/docker/README.md").read_text()
+    assert set(re.findall(r"`(AQUIFER_\w+)`", page)) == {
+        name for name, _ in _VARIABLE.findall(_FILE.read_text().replace("$${", ""))
+    }
 
 
 def test_credentials_and_addresses_of_both_ends_agree(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ def configure_logging(settings: LogSettings, service_name: str = "") -> None:
         shared.append(_adder_of("service", service_name))
     # Our own lines do not pass through the standard library, which costs more than all the rest of a log line.
     processors = [*shared, *_renderers(settings.format)]
-    stream = LogStream(sys.stderr, lambda lines: _lines_lost(processors, lines))
+    stream = LogStream(sys.stderr or sys.stdout, lambda lines: _lines_lost(processors, lines))
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(level),
