@@ -28,9 +28,10 @@ from aquifer_broker.coordination.producer_ids import ProducerIdAllocator
 from aquifer_broker.handlers.registry import build_handlers
 from aquifer_broker.handlers.services import BrokerServices
 from aquifer_broker.handlers.topic_creation import TopicCreation
+from aquifer_broker.listening import listen
 from aquifer_broker.log.log_maintenance import LogManagerSettings
 from aquifer_broker.log.log_manager import LogManager
-from aquifer_broker.protocol.budget import RequestBudget, ResponseBudget
+from aquifer_broker.protocol.budget import ResponseBudget
 from aquifer_broker.protocol.client import Client, Reply
 from aquifer_broker.protocol.dispatch import Dispatcher
 from aquifer_broker.protocol.server import KafkaServer
@@ -43,7 +44,6 @@ __all__ = ["BrokerNode"]
 
 logger = structlog.get_logger(__name__)
 
-_REAPER_INTERVAL_S: Final = 10.0
 _REGISTRATION_WAIT_S: Final = 10.0
 
 
@@ -278,33 +278,7 @@ class BrokerNode:
             await self._serving.wait()
             return await dispatch(frame, client)
 
-        if self._tls is not None:
-            loop = SupervisedLoop(
-                "TLS files of listeners", self._tls.look, interval_s=self._tls.interval_s
-            )
-            await starting.enter_async_context(loop)
-        budget = RequestBudget(self.config.queued_request_bytes)
-        for listener in self.config.listeners:
-            server = KafkaServer(
-                dispatch_when_serving,
-                listener=listener.name,
-                host=listener.host or "0.0.0.0",
-                port=listener.port,
-                max_request_bytes=self.config.max_request_bytes,
-                request_budget=budget,
-                max_idle_s=self.config.connections_max_idle_ms / 1000,
-                max_connections=self.config.max_connections,
-                ssl_context=self._tls.context
-                if self._tls is not None and self._is_secure(listener.name)
-                else None,
-            )
-            self.servers[listener.name] = await starting.enter_async_context(server)
-            reaper = SupervisedLoop(
-                f"idle connections {listener.name}",
-                server.close_idle,
-                interval_s=min(_REAPER_INTERVAL_S, self.config.connections_max_idle_ms / 1000),
-            )
-            await starting.enter_async_context(reaper)
+        self.servers = await listen(starting, dispatch_when_serving, self.config, self._tls)
 
     def _describe(self, logs: LogManager, broker_log_address: str) -> BrokerInfo:
         endpoints = tuple(
@@ -323,6 +297,3 @@ class BrokerNode:
             broker_log_address=broker_log_address,
             log_dirs=tuple(str(directory_id) for _, directory_id, _ in logs.log_dir_states()),
         )
-
-    def _is_secure(self, listener: str) -> bool:
-        return self.config.security_protocols[listener] == "SSL"

@@ -1,50 +1,28 @@
 """DescribeConfigs, AlterConfigs and IncrementalAlterConfigs."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from enum import IntEnum
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import structlog
-from aquifer_core.errors import (
-    ErrorReason,
-    InvalidConfigurationError,
-    InvalidRequestError,
-    RemoteResourceNotFoundError,
-)
+from aquifer_core.errors import InvalidRequestError
 from kio.schema.errors import ErrorCode
 
-from aquifer_broker.cluster.ports import ConfigChange, ConfigOperation, ConfigResource
-from aquifer_broker.config.broker_keys import DEFINITIONS_BY_NAME
-from aquifer_broker.config.config_text import config_text
-from aquifer_broker.config.definitions import ConfigType
-from aquifer_broker.config.topic_config import (
-    TOPIC_DEFINITIONS,
-    effective_log_config,
-    validate_topic_configs,
-)
+from aquifer_broker.cluster.ports import ConfigChange, ConfigOperation
+from aquifer_broker.handlers.config_alteration import ConfigAlteration
 from aquifer_broker.handlers.config_entries import Dynamic, broker_entries, topic_entries
+from aquifer_broker.handlers.config_resources import (
+    ResourceType,
+    dynamic_of,
+    no_topic,
+    resource_type,
+)
 from aquifer_broker.handlers.error_codes import error_code_of
 from aquifer_broker.handlers.services import BrokerServices
 from aquifer_broker.protocol.dispatch import Answer, Call
 
-__all__ = [
-    "AlterConfigsHandler",
-    "DescribeConfigsHandler",
-    "IncrementalAlterConfigsHandler",
-    "dynamic_of",
-]
+__all__ = ["AlterConfigsHandler", "DescribeConfigsHandler", "IncrementalAlterConfigsHandler"]
 
 logger = structlog.get_logger(__name__)
-
-_VIEW_WAIT_S: Final = 2.0
-
-
-class _ResourceType(IntEnum):
-    """Kafka's `ConfigResource.Type`, as far as there are settings here."""
-
-    TOPIC = 2
-    BROKER = 4
 
 
 async def _outcome(
@@ -64,15 +42,6 @@ async def _outcome(
         if code is ErrorCode.unknown_server_error:
             logger.exception("configs_failed", resource=resource.resource_name)
         return {**base, "error_code": code, "error_message": str(error)}
-
-
-def _resource_type(resource: Any) -> _ResourceType:
-    try:
-        return _ResourceType(resource.resource_type)
-    except ValueError:
-        raise InvalidRequestError(
-            f"resource type {resource.resource_type} has no settings here: ask for topics (2) or brokers (4)"
-        ) from None
 
 
 class DescribeConfigsHandler:
@@ -104,10 +73,10 @@ class DescribeConfigsHandler:
     def _all_entries(self, resource: Any) -> list[dict[str, Any]]:
         wanted = resource.configuration_keys or None
         config = self._services.config
-        if _resource_type(resource) is _ResourceType.TOPIC:
+        if resource_type(resource) is ResourceType.TOPIC:
             topic = self._services.view.topic(resource.resource_name)
             if topic is None:
-                raise _no_topic(resource.resource_name)
+                raise no_topic(resource.resource_name)
             return topic_entries(config, dynamic_of(self._services), topic.configs, wanted)
         view = self._services.view
         if resource.resource_name == "":
@@ -118,94 +87,11 @@ class DescribeConfigsHandler:
         return broker_entries(config, dynamic_of(self._services), wanted)
 
 
-class _Alteration:
-    """What both ways of altering do once the changes are known."""
-
-    def __init__(self, services: BrokerServices) -> None:
-        self._services = services
-
-    def current(self, resource: Any) -> Mapping[str, str]:
-        """What is set now.
-
-        Raises:
-            RemoteResourceNotFoundError: no such topic.
-        """
-        if _resource_type(resource) is _ResourceType.BROKER:
-            return self._services.view.dynamic_configs(resource.resource_name)
-        topic = self._services.view.topic(resource.resource_name)
-        if topic is None:
-            raise _no_topic(resource.resource_name)
-        return topic.configs
-
-    async def alter(
-        self, resource: Any, changes: Sequence[ConfigChange], *, validate_only: bool
-    ) -> None:
-        """Checks the outcome, then writes; waits a little until this broker has seen it."""
-        before = self.current(resource)
-        after = self._after(before, changes)
-        timeout_s = self._services.config.request_timeout_ms / 1000
-        if _resource_type(resource) is _ResourceType.TOPIC:
-            self._check_topic(before, after)
-            kind = ConfigResource.TOPIC
-        else:
-            _check_dynamic(changes)
-            self._check_broker(resource.resource_name, after)
-            kind = ConfigResource.BROKER
-        async with asyncio.timeout(timeout_s):
-            await self._services.metadata.alter_configs(
-                kind,
-                resource.resource_name,
-                [_explicit(change, before, after) for change in changes],
-                validate_only=validate_only,
-            )
-        if not validate_only:
-            await self._services.view.wait_until(
-                lambda: dict(self.current(resource)) == after, _VIEW_WAIT_S
-            )
-
-    def _check_topic(self, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-        config = self._services.config
-        # What is in force may have become invalid by other defaults, and an alteration is what puts it right.
-        effective = effective_log_config(before, config.log_defaults)
-        validate_topic_configs(
-            after,
-            defaults=config.log_defaults,
-            remote_storage_available=config.remote_storage_enabled,
-            before=effective,
-        )
-
-    def _check_broker(self, name: str, after: Mapping[str, str]) -> None:
-        """Checks the whole outcome, as a broker will when it takes it over."""
-        view = self._services.view
-        if name and not (name.isdecimal() and int(name) in view.brokers):
-            raise InvalidRequestError(
-                f"there is no broker {name}; give the id of one, or no name for all brokers"
-            )
-        cluster_wide = view.dynamic_configs("") if name else {}
-        self._services.config.with_dynamic({**cluster_wide, **after})
-
-    def _after(self, before: Mapping[str, str], changes: Sequence[ConfigChange]) -> dict[str, str]:
-        after = dict(before)
-        for change in changes:
-            if change.operation is ConfigOperation.DELETE:
-                after.pop(change.key, None)
-            elif change.value is None:
-                raise InvalidConfigurationError(
-                    f"{change.key} has no value: give one, or DELETE it",
-                    metadata={"key": change.key, "value": ""},
-                )
-            elif change.operation is ConfigOperation.SET:
-                after[change.key] = change.value
-            else:
-                after[change.key] = _changed_list(after, change)
-        return after
-
-
 class IncrementalAlterConfigsHandler:
     """Answers IncrementalAlterConfigs v0 and v1."""
 
     def __init__(self, services: BrokerServices) -> None:
-        self._alteration = _Alteration(services)
+        self._alteration = ConfigAlteration(services)
 
     async def __call__(self, call: Call) -> Answer:
         """Alters every resource, each all or none."""
@@ -226,7 +112,7 @@ class AlterConfigsHandler:
     """Answers AlterConfigs v0 to v2: what is not named goes back to its default."""
 
     def __init__(self, services: BrokerServices) -> None:
-        self._alteration = _Alteration(services)
+        self._alteration = ConfigAlteration(services)
 
     async def __call__(self, call: Call) -> Answer:
         """Replaces the settings of every resource, each all or none."""
@@ -249,15 +135,6 @@ class AlterConfigsHandler:
         return {"responses": [await _outcome(each, work(each)) for each in call.body.resources]}
 
 
-def dynamic_of(services: BrokerServices) -> Dynamic:
-    """What was altered of this broker's settings."""
-    view = services.view
-    return Dynamic(
-        own=view.dynamic_configs(str(services.config.node_id)),
-        cluster_wide=view.dynamic_configs(""),
-    )
-
-
 def _change(requested: Any) -> ConfigChange:
     try:
         operation = ConfigOperation(requested.config_operation)
@@ -268,51 +145,8 @@ def _change(requested: Any) -> ConfigChange:
     return ConfigChange(key=requested.name, value=requested.value, operation=operation)
 
 
-def _explicit(
-    change: ConfigChange, before: Mapping[str, str], after: Mapping[str, str]
-) -> ConfigChange:
-    """A list that was not set is changed from its default, which only brokers know."""
-    is_list_change = change.operation in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT)
-    if not is_list_change or change.key in before:
-        return change
-    return ConfigChange(key=change.key, value=after[change.key])
-
-
-def _changed_list(current: Mapping[str, str], change: ConfigChange) -> str:
-    definition = TOPIC_DEFINITIONS.get(change.key) or DEFINITIONS_BY_NAME.get(change.key)
-    if definition is None or definition.type is not ConfigType.LIST:
-        raise InvalidConfigurationError(
-            f"{change.operation.name} is not allowed on {change.key}: it is not a list; use SET",
-            metadata={"key": change.key, "value": change.value or ""},
-        )
-    text = current.get(change.key) or config_text(definition.default) or ""
-    have = [part for part in text.split(",") if part]
-    named = [part.strip() for part in (change.value or "").split(",") if part.strip()]
-    if change.operation is ConfigOperation.APPEND:
-        return ",".join(have + [part for part in named if part not in have])
-    return ",".join(part for part in have if part not in named)
-
-
-def _check_dynamic(changes: Sequence[ConfigChange]) -> None:
-    for change in changes:
-        definition = DEFINITIONS_BY_NAME.get(change.key)
-        if definition is None or not definition.dynamic:
-            raise InvalidConfigurationError(
-                f"{change.key} cannot be changed while brokers run: set it in server.properties and restart",
-                metadata={"key": change.key, "value": change.value or ""},
-            )
-        if change.value is not None:
-            definition.parse(change.value)
-
-
 def _check_asked(services: BrokerServices, name: str) -> None:
     if name != str(services.config.node_id):
         raise InvalidRequestError(
             f"this is broker {services.config.node_id}; ask broker {name} itself for its settings"
         )
-
-
-def _no_topic(name: str) -> RemoteResourceNotFoundError:
-    return RemoteResourceNotFoundError(
-        f"there is no topic {name!r}", reason=ErrorReason.TOPIC_NOT_FOUND
-    )

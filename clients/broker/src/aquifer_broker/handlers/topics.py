@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from aquifer_broker.cluster.ports import NewPartitions, NewTopic, TopicResult
 from aquifer_broker.handlers.config_entries import topic_entries
-from aquifer_broker.handlers.configs import dynamic_of
+from aquifer_broker.handlers.config_resources import dynamic_of
 from aquifer_broker.handlers.error_codes import error_code_of, error_code_of_reason
 from aquifer_broker.handlers.services import BrokerServices
 from aquifer_broker.handlers.topic_creation import TopicCreation
