@@ -1,5 +1,6 @@
 """Key rings in files: RSA and AES keys, reloading, keys that are missing or wrong."""
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -139,6 +140,23 @@ async def test_a_ring_that_is_put_right_under_its_former_time_is_read_again(tmp_
     files.path.write_bytes(good)
     os.utime(files.path, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert await ring.active_key_id() == "b"
+
+
+async def test_who_is_cancelled_while_a_changed_ring_is_read_hides_it_from_nobody(
+    tmp_path: Path,
+) -> None:
+    files = new_key_ring(tmp_path, "a")
+    files.put("b")
+    ring = FileKeyRing(files.path)
+    await ring.check()
+    for number in range(60):
+        files.activate("ab"[number % 2])
+        reading = asyncio.create_task(ring.active_key_id())
+        for _ in range(number // 4):
+            await asyncio.sleep(0.0001 * (number % 3))
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        assert await ring.active_key_id() == "ab"[number % 2]
 
 
 SMALL = private_pem(rsa_key("small", 1024))

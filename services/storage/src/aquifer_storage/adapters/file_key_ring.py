@@ -29,6 +29,19 @@ class _Loaded:
     keys: Mapping[str, WrappingKey]
 
 
+@dataclass(slots=True)
+class _Look:
+    """The files that were looked at for one reading of the ring, and their state before."""
+
+    files: tuple[Path, ...] = ()
+    seen: _Fingerprint = ()
+
+    def at(self, *files: Path) -> None:
+        """Look at files that are about to be read: what changes meanwhile is seen the next time."""
+        self.files += files
+        self.seen += _fingerprint(files)
+
+
 class FileKeyRing:
     """A key ring described by a JSON file; implements `domain.ports.KeyRing`.
 
@@ -42,8 +55,7 @@ class FileKeyRing:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._loaded: _Loaded | None = None
-        self._files: tuple[Path, ...] = ()
-        self._seen: _Fingerprint = ()
+        self._look = _Look()
         self._complaint = ""
         self._lock = asyncio.Lock()
 
@@ -97,44 +109,48 @@ class FileKeyRing:
         async with self._lock:
             loaded = self._loaded
             if loaded is None:
-                loaded = self._loaded = await asyncio.to_thread(self._load)
-                logger.info("key_ring_read", active=loaded.active, keys=sorted(loaded.keys))
-                return loaded
-            if await asyncio.to_thread(_fingerprint, self._files) != self._seen:
-                self._loaded = loaded = await self._reload(loaded)
+                loaded = self._loaded = await self._load()
+            elif await asyncio.to_thread(_fingerprint, self._look.files) != self._look.seen:
+                loaded = self._loaded = await self._reload(loaded)
             return loaded
 
     async def _reload(self, loaded: _Loaded) -> _Loaded:
         try:
-            fresh = await asyncio.to_thread(self._load)
+            return await self._load()
         except InvalidConfigurationError as error:
             if error.message != self._complaint:
                 self._complaint = error.message
                 logger.error("key_ring_is_refused_and_the_one_before_stays", error=error.message)
             return loaded
-        self._complaint = ""
-        logger.info("key_ring_read", active=fresh.active, keys=sorted(fresh.keys))
-        return fresh
 
-    def _load(self) -> _Loaded:
-        # Fingerprints come first: a change while the files are read is seen the next time.
-        self._files = (self._path,)
-        self._seen = _fingerprint(self._files)
-        active, names = _parse(self._read(self._path), self._path)
+    async def _load(self) -> _Loaded:
+        look = _Look()
+        try:
+            loaded = await asyncio.to_thread(self._read_files, look)
+        except InvalidConfigurationError:
+            self._look = look
+            raise
+        self._look = look
+        self._complaint = ""
+        logger.info("key_ring_read", active=loaded.active, keys=sorted(loaded.keys))
+        return loaded
+
+    def _read_files(self, look: _Look) -> _Loaded:
+        look.at(self._path)
+        active, names = _parse(self._read(self._path, look), self._path)
         files = {key_id: self._path.parent / name for key_id, name in names.items()}
-        self._files += tuple(files.values())
-        self._seen += _fingerprint(tuple(files.values()))
+        look.at(*files.values())
         keys = {
-            key_id: parse_wrapping_key(self._read(file), f"key {key_id!r} in {file}")
+            key_id: parse_wrapping_key(self._read(file, look), f"key {key_id!r} in {file}")
             for key_id, file in files.items()
         }
         return _Loaded(active=active, keys=keys)
 
-    def _read(self, path: Path) -> bytes:
+    def _read(self, path: Path, look: _Look) -> bytes:
         try:
             return path.read_bytes()
         except OSError as error:
-            self._seen = _UNREAD
+            look.seen = _UNREAD
             raise InvalidConfigurationError(
                 f"{path} of key ring {self._path} cannot be read: {error.strerror}"
             ) from error
