@@ -39,6 +39,21 @@ async def test_an_error_of_a_unary_call_arrives_as_it_was_raised() -> None:
     assert raised.value == error
 
 
+async def test_details_that_cannot_be_read_leave_the_error_that_the_code_says() -> None:
+    """As another server or a proxy may send them; the tree of errors is what callers know to handle."""
+
+    async def describe(request: Any, context: Any) -> Any:
+        await context.abort(
+            grpc.StatusCode.UNAVAILABLE, "later", (("grpc-status-details-bin", b"\xff\xff"),)
+        )
+
+    async with talking(ScriptedStorage(describe=describe)) as (stub, _):
+        with pytest.raises(RemoteStorageUnavailableError, match="later") as raised:
+            await call_unary(stub.DescribeSegment, pb.DescribeSegmentRequest(), retry=False)
+
+    assert raised.value.reason is ErrorReason.PEER_UNAVAILABLE
+
+
 async def test_an_error_after_the_third_message_of_a_stream_arrives_after_those_three() -> None:
     async def fetch(request: Any, context: Any) -> AsyncIterator[Any]:
         for position in range(3):

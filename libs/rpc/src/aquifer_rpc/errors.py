@@ -5,6 +5,7 @@ another one, the metadata key `kind` names the class out of the closed list belo
 """
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 import grpc
@@ -12,6 +13,7 @@ import grpc.aio
 from aquifer_core import errors as core
 from aquifer_core.errors import AquiferError, ErrorReason
 from google.protobuf import any_pb2, duration_pb2
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 from grpc import StatusCode
 
@@ -150,10 +152,14 @@ def from_status(status: status_pb2.Status) -> AquiferError:
 
 
 def from_rpc_error(error: grpc.aio.AioRpcError) -> AquiferError:
-    """Decodes a failed call: from the status in the trailers, else from the bare code that gRPC itself gave."""
+    """Decodes a failed call: from the status in the trailers, else from the bare code that gRPC itself gave.
+
+    Details that cannot be read, since they are somebody else's or were cut on their way, count as none.
+    """
     for key, value in error.trailing_metadata() or ():
         if key == STATUS_DETAILS_KEY and isinstance(value, bytes):
-            return from_status(status_pb2.Status.FromString(value))
+            with suppress(DecodeError):
+                return from_status(status_pb2.Status.FromString(value))
     return _bare(error.code(), error.details() or "", None)
 
 
