@@ -78,9 +78,13 @@ class Groups:
         self.view.apply(ClusterUpdate(version=1, is_snapshot=True, brokers=(broker,)))
 
     async def commit(
-        self, offset: int, member: MemberIdentity = ALONE, generation: int = -1
+        self,
+        offset: int,
+        member: MemberIdentity = ALONE,
+        generation: int = -1,
+        partition: int = 0,
     ) -> ErrorCode:
-        value = GroupOffset(topic="t", partition=0, offset=offset)
+        value = GroupOffset(topic="t", partition=partition, offset=offset)
         return await self.coordinator.commit("g", member, generation, [value])
 
     async def committed(self) -> list[int]:
@@ -102,6 +106,18 @@ async def test_a_commit_that_hangs_does_not_overwrite_the_one_after_it() -> None
     go.set()
     assert [await first, await second] == [ErrorCode.none, ErrorCode.none]
     assert await groups.committed() == [20]
+
+
+async def test_commits_of_other_partitions_do_not_wait_for_one_that_hangs() -> None:
+    groups = Groups()
+    go = groups.store.hold_next()
+    hanging = asyncio.create_task(groups.commit(10))
+    await groups.store.held()
+    assert await groups.commit(20, partition=1) is ErrorCode.none
+    assert not hanging.done()
+    go.set()
+    assert await hanging is ErrorCode.none
+    assert sorted(await groups.committed()) == [10, 20]
 
 
 async def test_a_member_that_was_replaced_while_its_commit_waited_does_not_commit() -> None:

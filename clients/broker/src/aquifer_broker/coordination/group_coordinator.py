@@ -1,7 +1,7 @@
 """Runs the groups that this broker coordinates: futures, timers and the offset store around the state machines."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
@@ -137,7 +137,8 @@ class GroupCoordinator:
         refusal = self.refusal(group_id)
         if refusal is not ErrorCode.none:
             return refusal
-        async with self.writing(group_id):
+        partitions = [(each.topic, each.partition) for each in offsets]
+        async with self.writing(group_id, partitions):
             group = self._groups.get(group_id)
             if group is None:
                 if generation_id >= 0:
@@ -169,13 +170,15 @@ class GroupCoordinator:
             await self.offsets.delete_offsets(group_id, None)
             return ErrorCode.none
 
-    def writing(self, group_id: str) -> AbstractAsyncContextManager[None]:
-        """`async with` around what decides on a group's offsets and writes them; one at a time, in order.
+    def writing(
+        self, group_id: str, partitions: Collection[tuple[str, int]] | None = None
+    ) -> AbstractAsyncContextManager[None]:
+        """`async with` around what decides on offsets of a group, of some or all partitions, and writes them; in order.
 
         Raises:
             TimeoutError: those before took too long.
         """
-        return self._turns.of(group_id)
+        return self._turns.of(group_id, partitions)
 
     def forget_empty(self, group_id: str) -> None:
         """Forgets a group that nobody is in, nor about to join; its offsets are another matter."""

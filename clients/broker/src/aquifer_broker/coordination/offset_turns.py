@@ -1,38 +1,56 @@
-"""Writes of a group's offsets wait for each other."""
+"""Writes of a group's offsets wait for each other where they meet."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Final
-from weakref import WeakValueDictionary
 
 __all__ = ["OffsetTurns"]
 
 _WAIT_S: Final = 5.0
 
 
+@dataclass(slots=True, eq=False)
+class _Turn:
+    partitions: frozenset[tuple[str, int]] | None
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def meets(self, other: "_Turn") -> bool:
+        if self.partitions is None or other.partitions is None:
+            return True
+        return not self.partitions.isdisjoint(other.partitions)
+
+
 class OffsetTurns:
-    """One writer of a group's offsets at a time, in order of asking.
+    """One writer of an offset at a time, in order of asking.
 
     A write that hangs, or is repeated below, would otherwise land on one that was admitted after it, and take a group back.
     """
 
     def __init__(self) -> None:
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._turns: dict[str, list[_Turn]] = {}
 
     @asynccontextmanager
-    async def of(self, group_id: str) -> AsyncIterator[None]:
-        """Waits for those before.
+    async def of(
+        self, group_id: str, partitions: Collection[tuple[str, int]] | None
+    ) -> AsyncIterator[None]:
+        """Waits for those before that write the same partitions; None: all of the group.
 
         Raises:
             TimeoutError: they took longer than a call may take.
         """
-        lock = self._locks.get(group_id)
-        if lock is None:
-            lock = self._locks[group_id] = asyncio.Lock()
-        async with asyncio.timeout(_WAIT_S):
-            await lock.acquire()
+        turns = self._turns.setdefault(group_id, [])
+        mine = _Turn(None if partitions is None else frozenset(partitions))
+        before = [turn for turn in turns if turn.meets(mine)]
+        turns.append(mine)
         try:
+            async with asyncio.timeout(_WAIT_S):
+                for turn in before:
+                    await turn.done.wait()
             yield
         finally:
-            lock.release()
+            mine.done.set()
+            turns.remove(mine)
+            if not turns:
+                del self._turns[group_id]
