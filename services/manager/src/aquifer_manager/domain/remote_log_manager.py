@@ -97,8 +97,13 @@ class RemoteLogManager:
         """
         self._registry.broker(broker_id, incarnation)
         changed = self._registry.follow(broker_id, followers)
-        changed |= self._registry.lead(broker_id, leaders)
+        led = self._registry.lead(broker_id, leaders)
+        changed |= led
         self._reschedule(changed)
+        # A leader that is gone, or a fence, has left its back-off behind.
+        self._scheduler.due_now(
+            TaskKey(tip, kind) for tip in led for kind in (TaskType.COPY, TaskType.EXPIRATION)
+        )
         logger.info(
             "leadership_announced",
             broker_id=broker_id,
