@@ -197,3 +197,13 @@ async def test_memory_is_given_back_when_the_last_one_holds_nothing_any_more() -
         budget.release(await budget.acquire(10))
         assert budget.spare_bytes == 10
     await eventually(lambda: budget.spare_bytes == 0, timeout_s=60)
+
+
+async def test_memory_that_the_machine_does_not_have_is_not_counted_as_used() -> None:
+    """Else a budget would be less for every copy that failed so, until none goes on any more."""
+    budget = PartBudget(1 << 62)
+    for _ in range(3):
+        with pytest.raises(MemoryError):
+            await budget.acquire(1 << 61)
+    assert budget.used_bytes == 0
+    budget.release(await budget.acquire(10))

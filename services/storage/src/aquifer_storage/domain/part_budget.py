@@ -88,7 +88,12 @@ class PartBudget:
             await self._wait(size_bytes)
         else:
             self.used_bytes += size_bytes
-        return PartBuffer(self._memory(size_bytes))
+        try:
+            return PartBuffer(self._memory(size_bytes))
+        except MemoryError:
+            self.used_bytes -= size_bytes
+            self._serve()
+            raise
 
     def release(self, buffer: PartBuffer) -> None:
         """Give a buffer back; it must not be used any more."""
