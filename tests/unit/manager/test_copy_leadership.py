@@ -144,6 +144,7 @@ async def test_a_partition_deleted_during_a_copy_leaves_no_objects(world: TaskWo
     world.roll(log, 1)
 
     async def deleted_meanwhile(metadata: RemoteLogSegmentMetadata) -> CopyResult:
+        await world.deletions.begin(1, [TIP])
         await world.delete_partition()
         return await world.upload(metadata)
 
