@@ -13,6 +13,8 @@ import java.util.concurrent.TimeoutException;
 
 /** A server stream of pieces. One piece is under way ahead of the reader, besides what fits into the stream's window. */
 final class PieceStream implements AutoCloseable {
+    private static final long LET_GO_NANOS = TimeUnit.SECONDS.toNanos(5);
+
     private final BlockingClientCall<?, Piece> call;
     private final Duration stall;
     private long position;
@@ -57,7 +59,26 @@ final class PieceStream implements AutoCloseable {
     public void close() {
         if (!ended) {
             ended = true;
-            call.cancel("closed by the reader", null);
+            cancel(call, "closed by the reader");
+        }
+    }
+
+    /** Ends a call and takes what has arrived meanwhile: messages that nobody takes keep direct memory for ever. */
+    static void cancel(BlockingClientCall<?, ?> call, String reason) {
+        call.cancel(reason, null);
+        boolean interrupted = Thread.interrupted();
+        long ends = System.nanoTime() + LET_GO_NANOS;
+        for (boolean isOver = false; !isOver;) {
+            try {
+                isOver = call.read(Math.max(1, ends - System.nanoTime()), TimeUnit.NANOSECONDS) == null;
+            } catch (StatusException | TimeoutException error) {
+                isOver = true;
+            } catch (InterruptedException error) {
+                interrupted = true;
+            }
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
         }
     }
 }

@@ -72,7 +72,7 @@ final class SegmentUpload {
                     .withCause(error).asException();
         } finally {
             if (!done) {
-                call.cancel("the copy was given up", null);
+                PieceStream.cancel(call, "the copy was given up");
             }
         }
     }
