@@ -109,9 +109,9 @@ public final class RpcException extends Exception {
         return reason.equals("NOT_READY") || reason.equals("COPY_QUOTA");
     }
 
-    /** Whether the thing asked for is not there. */
+    /** Whether the service says that the thing asked for is not there; what stands between may say the same of a route. */
     public boolean isNotFound() {
-        return code == Code.NOT_FOUND;
+        return code == Code.NOT_FOUND && !reason.equals(code.name());
     }
 
     private static String bareReason(Status status) {

@@ -10,6 +10,7 @@ import io.aquifer.kafka.GrpcRemoteStorageManager;
 import io.aquifer.kafka.support.BuiltSegment;
 import io.aquifer.kafka.support.ScriptedStorage;
 import io.grpc.Metadata;
+import io.grpc.Status;
 import io.grpc.Status.Code;
 import java.io.IOException;
 import java.io.InputStream;
@@ -102,6 +103,16 @@ class StorageCallsTest {
         service.failures.add(ScriptedStorage.error(Code.NOT_FOUND, "SEGMENT_NOT_FOUND", null));
         manager.deleteLogSegmentData(segment.metadata());
         assertEquals(1, service.calls.size());
+    }
+
+    @Test
+    void whatSomebodyElseCallsNotFoundIsNotTakenForAnAnswerOfTheService() {
+        for (int call = 0; call < 2; call++) {
+            service.failures.add(Status.NOT_FOUND.withDescription("no such route").asRuntimeException());
+        }
+        var read = assertThrows(RemoteStorageException.class, () -> manager.fetchLogSegment(segment.metadata(), 0));
+        assertEquals(RemoteStorageException.class, read.getClass());
+        assertThrows(RemoteStorageException.class, () -> manager.deleteLogSegmentData(segment.metadata()));
     }
 
     @Test
