@@ -140,8 +140,11 @@ class FetchPass:
             read.error = ErrorCode.offset_moved_to_tiered_storage
         elif self._services.remote is None:
             read.error = ErrorCode.kafka_storage_error
-        elif self._remaining_bytes > 0:
-            size_bytes = min(read.target.max_bytes, self._remaining_bytes)
+        elif (wanted_bytes := min(read.target.max_bytes, self._remaining_bytes)) > 0 or (
+            self._min_one_batch
+        ):
+            # A client may allow no bytes at all and get the first batch all the same.
+            size_bytes = max(1, wanted_bytes)
             read.remote = RemoteReadRequest(
                 log=log,
                 leader_epoch=hosted.leader_epoch,
