@@ -2,10 +2,10 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import structlog
 from aquifer_core.errors import (
@@ -36,6 +36,11 @@ _READ_ONLY = "25006"
 """read_only_sql_transaction: a standby answers; the primary is elsewhere."""
 _SCHEMA = frozenset({"42P01", "42703"})
 """undefined_table, undefined_column."""
+_WRITE: Final[Mapping[str, Any]] = {"isolation_level": "READ COMMITTED"}
+_SNAPSHOT: Final[Mapping[str, Any]] = {
+    "isolation_level": "REPEATABLE READ",
+    "postgresql_readonly": True,
+}
 _RETURN_S = 5.0
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 _OUTAGE_CLASSES = ("08", "53", "57P", "58")
@@ -93,10 +98,6 @@ class Database:
         ping_idle_connections(self.engine.sync_engine)
         self._pool = pools.record_of(self.engine.sync_engine)
         self._returns: set[asyncio.Task[None]] = set()
-        self._read_committed = self.engine.execution_options(isolation_level="READ COMMITTED")
-        self._repeatable_read = self.engine.execution_options(
-            isolation_level="REPEATABLE READ", postgresql_readonly=True
-        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -125,30 +126,32 @@ class Database:
 
     async def read(self, work: Work[T]) -> T:
         """Runs reading statements, each on its own snapshot, without the cost of a transaction."""
-        return await self._repeat(self.engine, work, transactional=False)
+        return await self._repeat(work)
 
     async def snapshot(self, work: Work[T]) -> T:
         """Runs reading statements that all see the same committed state."""
-        return await self._repeat(self._repeatable_read, work, transactional=True)
+        return await self._repeat(work, transaction=_SNAPSHOT)
 
     async def write(self, work: Work[T]) -> T:
         """Runs a transaction; `work` may be run again from its beginning and must only touch the connection."""
-        return await self._repeat(self._read_committed, work, transactional=True)
+        return await self._repeat(work, transaction=_WRITE)
 
     async def write_once(self, work: Work[T]) -> T:
         """Runs one statement that changes something and commits by itself. A lost answer is not asked for again."""
-        return await self._repeat(self.engine, work, transactional=False, commits=True)
+        return await self._repeat(work, commits=True)
 
     async def _repeat(
-        self, engine: AsyncEngine, work: Work[T], *, transactional: bool, commits: bool = False
+        self,
+        work: Work[T],
+        *,
+        transaction: Mapping[str, Any] | None = None,
+        commits: bool = False,
     ) -> T:
         attempt = 0
         while True:
             attempt += 1
             try:
-                return await self._attempt(
-                    engine, work, transactional=transactional, commits=commits
-                )
+                return await self._attempt(work, transaction=transaction, commits=commits)
             except _RepeatableError as error:
                 if attempt >= self.options.attempts:
                     raise error.final from error
@@ -156,18 +159,20 @@ class Database:
                 await asyncio.sleep(random.uniform(0.2, 1.0) * 0.02 * 2**attempt)
 
     async def _attempt(
-        self, engine: AsyncEngine, work: Work[T], *, transactional: bool, commits: bool
+        self, work: Work[T], *, transaction: Mapping[str, Any] | None, commits: bool
     ) -> T:
         committing = False
         try:
             async with AsyncExitStack() as stack:
                 with self._pool.wait():
-                    connection = await _connected(engine)
+                    connection = await _connected(self.engine)
                 stack.push_async_callback(self._give_back, connection)
+                if transaction is not None:
+                    await _set_apart(connection, transaction)
                 committing = commits
                 async with _left_when_read_only(connection):
                     result = await work(connection)
-                    if transactional:
+                    if transaction is not None:
                         committing = True
                         await connection.commit()
                     return result
@@ -227,6 +232,18 @@ async def _connected(engine: AsyncEngine) -> AsyncConnection:
     except asyncio.CancelledError as cancelled:
         # Frames in a traceback would keep a socket that was being opened, and the server waiting, until they are collected.
         raise cancelled.with_traceback(None) from None
+
+
+async def _set_apart(connection: AsyncConnection, transaction: Mapping[str, Any]) -> None:
+    """Makes a connection one of transactions until it is returned. Not a matter of the engine, whose callers may be cancelled before they have it.
+
+    Cut off in the middle it would be given to others who rely on statements that commit by themselves.
+    """
+    try:
+        await connection.execution_options(**transaction)
+    except BaseException:
+        await connection.invalidate()
+        raise
 
 
 @asynccontextmanager
