@@ -93,7 +93,8 @@ final class TlsFiles {
             }
             seen = found;
             take(read);
-        } catch (SettingsException error) {
+        } catch (RuntimeException error) {
+            // SettingsException above all; whatever else it is, a call that has certificates must not fail because of newer ones.
             refuse(error);
         }
     }
@@ -110,7 +111,7 @@ final class TlsFiles {
         }
     }
 
-    private void refuse(SettingsException error) {
+    private void refuse(RuntimeException error) {
         refusals.incrementAndGet();
         if (!refused) {
             LOG.warn("The TLS files {} are refused, those from before stay in use: {}", names(), error.getMessage());
