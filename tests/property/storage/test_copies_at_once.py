@@ -16,7 +16,7 @@ from fixtures.scheduled_store import ProcessStore, ScheduledStore
 
 SMALL, LARGE = builders.segment(size_bytes=3_000), builders.segment(size_bytes=30_000)
 PROCESSES = 4
-SCHEDULES = 60
+SCHEDULES = 40
 FAILURE_RATES = (0.0, 0.05, 0.2)
 COMPRESSING = replace(COPY_OPTIONS, codec="zstd")
 
