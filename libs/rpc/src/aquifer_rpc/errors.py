@@ -87,6 +87,16 @@ _BY_CODE: Final[dict[StatusCode, type[AquiferError]]] = {
     StatusCode.INTERNAL: core.InternalError,
 }
 
+# What they say of data only our own services can know: from a proxy, or from a stranger at the address, it is no answer.
+_OURS_TO_SAY: Final = frozenset(
+    {
+        StatusCode.NOT_FOUND,
+        StatusCode.ALREADY_EXISTS,
+        StatusCode.OUT_OF_RANGE,
+        StatusCode.DATA_LOSS,
+    }
+)
+
 _BY_KIND: Final[dict[str, type[AquiferError]]] = {cls.__name__: cls for cls in CODES}
 _CODE_OF_NUMBER: Final[dict[int, StatusCode]] = {code.value[0]: code for code in StatusCode}
 
@@ -185,6 +195,12 @@ def _bare(code: StatusCode, message: str, retry_after_ms: int | None) -> Aquifer
     if code in (StatusCode.UNAVAILABLE, StatusCode.CANCELLED) or _is_cut(code, message):
         return core.RemoteStorageUnavailableError(
             text, reason=_R.PEER_UNAVAILABLE, retry_after_ms=retry_after_ms
+        )
+    if code in _OURS_TO_SAY:
+        return core.RemoteStorageUnavailableError(
+            f"{code.name}, which is not the answer of a service of ours: {text}",
+            reason=_R.PEER_UNAVAILABLE,
+            retry_after_ms=retry_after_ms,
         )
     cls = _BY_CODE.get(code, core.InternalError)
     if code not in _BY_CODE:
