@@ -125,7 +125,7 @@ async def test_the_log_is_closed_when_a_copy_is_refused_or_given_up() -> None:
     begun = asyncio.Event()
 
     async def refuse(requests: Any, context: Any) -> Any:
-        await anext(aiter(requests))
+        await eventually(lambda: refused.opened)
         raise RemoteStorageUnavailableError("not now")
 
     async def stall(requests: Any, context: Any) -> Any:
