@@ -1,13 +1,8 @@
-"""Role classes by name (SR-2, SR-3), decompression, settings (SR-6 to SR-9)."""
+"""Role classes by name (SR-2, SR-3), settings (SR-6 to SR-9)."""
 
-import gzip
-
-import cramjam
 import pytest
 from aquifer_core.errors import InvalidConfigurationError
-from aquifer_core.formats.record_batch import CompressionCodec
 from aquifer_core.ports import RemoteStorageManager
-from aquifer_manager.adapters.decompression import decompress
 from aquifer_manager.adapters.plugin import load_role
 from aquifer_manager.settings import ENV_PREFIX, ManagerSettings, RoleSettings
 from aquifer_rpc.environment import load_settings
@@ -40,21 +35,6 @@ def test_a_role_that_cannot_be_had_is_refused_in_one_line(class_name: str, messa
     assert message in raised.value.message
     assert "\n" not in raised.value.message
     assert raised.value.metadata == {"key": KEY}
-
-
-@pytest.mark.parametrize(
-    ("codec", "compressed"),
-    [
-        (CompressionCodec.NONE, b"records" * 9),
-        (CompressionCodec.GZIP, gzip.compress(b"records" * 9)),
-        (CompressionCodec.SNAPPY, bytes(cramjam.snappy.compress_raw(b"records" * 9))),
-        (CompressionCodec.LZ4, bytes(cramjam.lz4.compress(b"records" * 9))),
-        (CompressionCodec.ZSTD, bytes(cramjam.zstd.compress(b"records" * 9))),
-    ],
-    ids=["none", "gzip", "snappy", "lz4", "zstd"],
-)
-def test_every_codec_is_decompressed(codec: CompressionCodec, compressed: bytes) -> None:
-    assert decompress(codec, memoryview(compressed)) == b"records" * 9
 
 
 def test_defaults_are_kafkas() -> None:

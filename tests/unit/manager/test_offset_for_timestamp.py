@@ -1,19 +1,21 @@
 """Offsets by time (SR-26, K-3.9)."""
 
+import resource
 from typing import Any
 
+import cramjam
 import pytest
 from aquifer_core.errors import RemoteResourceNotFoundError
 from aquifer_core.fakes.remote_log_metadata import InMemoryRemoteLogMetadataManager
 from aquifer_core.fakes.remote_storage import InMemoryRemoteStorageManager
 from aquifer_core.formats.record_batch import CompressionCodec
+from aquifer_core.formats.records import Record, encode_batch
 from aquifer_core.segment import (
     IndexType,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
 )
 from aquifer_core.state import RemoteLogSegmentState
-from aquifer_manager.adapters.decompression import decompress
 from aquifer_manager.domain.fetch import FETCH_BACKOFF
 from aquifer_manager.domain.offset_for_timestamp import (
     FoundOffset,
@@ -42,7 +44,6 @@ class Searches:
             self.storage,
             self.metadata,
             self,
-            decompress,
             pool=ReaderPool(readers=2, max_pending=2),
             clock=HastyClock(),
             backoff=FETCH_BACKOFF,
@@ -93,6 +94,26 @@ async def test_the_first_record_at_or_after_the_timestamp(
         FoundOffset(offset=122, timestamp_ms=TS + 2, leader_epoch=10),
         None,
     ]
+
+
+async def test_a_batch_that_would_fill_the_memory_is_not_opened(searches: Searches) -> None:
+    """A few kilobytes from any producer may grow to gigabytes; its first offset is close enough."""
+    frame = bytes(cramjam.zstd.compress(bytes(64 << 20)))
+    records = [Record(offset=5 + n, timestamp_ms=TS + n, value=b"v") for n in range(3)]
+    bomb = encode_batch(
+        records,
+        partition_leader_epoch=0,
+        codec=CompressionCodec.ZSTD,
+        compress=lambda _: frame * 16,
+    )
+    assert len(bomb) < 100_000
+    await searches.put(batch(4, timestamp_ms=TS - 1), bomb)
+    before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    found = await searches.find(TS + 1)
+
+    assert found == FoundOffset(offset=5, timestamp_ms=TS + 2, leader_epoch=0)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 600 << 10
 
 
 async def test_only_the_part_behind_the_time_index_entry_is_read(searches: Searches) -> None:

@@ -6,13 +6,13 @@ from functools import partial
 import structlog
 from aquifer_core.errors import CorruptRecordError
 from aquifer_core.formats.record_batch import RecordBatch, TimestampType
+from aquifer_core.formats.record_decompression import open_batch
 
 from aquifer_broker.log.batch_scan import find_batch, next_batch, read_batch
 from aquifer_broker.log.disk_work import on_disk
 from aquifer_broker.log.log_segment import LogSegment
 from aquifer_broker.log.log_state import LogState
 from aquifer_broker.log.log_values import TimestampAndOffset
-from aquifer_broker.log.record_decompression import open_batch
 
 __all__ = ["find_by_timestamp", "find_max_timestamp"]
 

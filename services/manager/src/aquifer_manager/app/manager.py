@@ -16,7 +16,6 @@ from aquifer_rpc.server import GrpcServer
 from aquifer_rpc.supervised import SupervisedLoop
 
 from aquifer_manager.adapters.broker_logs import GrpcBrokerConnections
-from aquifer_manager.adapters.decompression import decompress
 from aquifer_manager.adapters.failure_topic import KafkaFailureTopic
 from aquifer_manager.adapters.index_cache import DiskIndexCache
 from aquifer_manager.adapters.plugin import load_role
@@ -196,7 +195,7 @@ class Manager:
             telemetry=self._telemetry,
         )
         timestamps = OffsetForTimestamp(
-            storage, metadata, indexes, decompress, pool=pool, clock=clock, backoff=FETCH_BACKOFF
+            storage, metadata, indexes, pool=pool, clock=clock, backoff=FETCH_BACKOFF
         )
         return RemoteLogManagerServicer(
             self.manager,

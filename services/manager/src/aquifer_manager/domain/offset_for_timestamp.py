@@ -4,20 +4,23 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final
 
-from aquifer_core.errors import RemoteResourceNotFoundError
+import structlog
+from aquifer_core.errors import CorruptRecordError, RemoteResourceNotFoundError
 from aquifer_core.formats.record_batch import RecordBatch, TimestampType, iter_batches
-from aquifer_core.formats.records import decode_records
+from aquifer_core.formats.record_decompression import open_batch
 from aquifer_core.formats.time_index import TimeIndex
 from aquifer_core.ids import RemoteLogSegmentId, TopicIdPartition
 from aquifer_core.ports import Clock, RemoteLogMetadataManager, RemoteStorageManager
 from aquifer_core.segment import IndexType, RemoteLogSegmentMetadata
 
 from aquifer_manager.domain.backoff import Backoff, retry_until
-from aquifer_manager.domain.ports import Decompressor, IndexSource
+from aquifer_manager.domain.ports import IndexSource
 from aquifer_manager.domain.reader_pool import ReaderPool
 from aquifer_manager.domain.streams import closing
 
 __all__ = ["FoundOffset", "OffsetForTimestamp", "TimestampQuery"]
+
+logger = structlog.get_logger(__name__)
 
 _READ_BYTES: Final = 1024 * 1024
 
@@ -55,7 +58,6 @@ class OffsetForTimestamp:
         storage: RemoteStorageManager,
         metadata: RemoteLogMetadataManager,
         indexes: IndexSource,
-        decompress: Decompressor,
         *,
         pool: ReaderPool,
         clock: Clock,
@@ -64,7 +66,6 @@ class OffsetForTimestamp:
         self._storage = storage
         self._metadata = metadata
         self._indexes = indexes
-        self._decompress = decompress
         self._pool = pool
         self._clock = clock
         self._backoff = backoff
@@ -160,12 +161,21 @@ class OffsetForTimestamp:
                 timestamp_ms=batch.max_timestamp_ms,
                 leader_epoch=epoch,
             )
-        for record in decode_records(batch, self._decompress):
-            if (
-                record.timestamp_ms >= query.timestamp_ms
-                and record.offset >= query.log_start_offset
-            ):
-                return FoundOffset(
-                    offset=record.offset, timestamp_ms=record.timestamp_ms, leader_epoch=epoch
-                )
+        try:
+            for record in open_batch(batch):
+                if (
+                    record.timestamp_ms >= query.timestamp_ms
+                    and record.offset >= query.log_start_offset
+                ):
+                    return FoundOffset(
+                        offset=record.offset, timestamp_ms=record.timestamp_ms, leader_epoch=epoch
+                    )
+        except CorruptRecordError as error:
+            # As brokers do it with local ones: who is sent to its beginning meets all that was asked for.
+            logger.warning("batch_not_opened", base_offset=batch.base_offset, error=error.message)
+            return FoundOffset(
+                offset=max(batch.base_offset, query.log_start_offset),
+                timestamp_ms=batch.max_timestamp_ms,
+                leader_epoch=epoch,
+            )
         return None

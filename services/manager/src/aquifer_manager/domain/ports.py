@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from aquifer_core.formats.record_batch import CompressionCodec
 from aquifer_core.ids import TopicIdPartition
 from aquifer_core.leader_epoch import LeaderEpochCache, LeaderEpochEntry
 from aquifer_core.segment import CopyResult, IndexType, RemoteLogSegmentMetadata
@@ -13,7 +12,6 @@ from aquifer_core.segment import CopyResult, IndexType, RemoteLogSegmentMetadata
 __all__ = [
     "BrokerConnections",
     "BrokerLogs",
-    "Decompressor",
     "IndexSource",
     "LogDescription",
     "LogQuery",
@@ -148,14 +146,6 @@ class IndexSource(Protocol):
             RemoteResourceNotFoundError: no such segment.
             CorruptIndexError: the index in the store is damaged.
         """
-        ...
-
-
-class Decompressor(Protocol):
-    """Decompresses the records of a batch."""
-
-    def __call__(self, codec: CompressionCodec, data: memoryview) -> bytes:
-        """The records' bytes."""
         ...
 
 

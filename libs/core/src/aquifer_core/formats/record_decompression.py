@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import cramjam
+
 from aquifer_core.errors import CorruptRecordError
 from aquifer_core.formats.record_batch import CompressionCodec, RecordBatch
 from aquifer_core.formats.records import Record, decode_records
