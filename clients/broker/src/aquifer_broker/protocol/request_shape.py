@@ -198,13 +198,13 @@ def _sequence(shapes: Sequence[_Shape]) -> _Shape:
 
 
 def _skip_string(buffer: memoryview, position: int) -> int:
-    (size,) = _INT16(buffer, position)
-    return position + 2 + max(size, 0)  # type: ignore[no-any-return]
+    size: int = _INT16(buffer, position)[0]
+    return position + 2 + max(size, 0)
 
 
 def _skip_bytes(buffer: memoryview, position: int) -> int:
-    (size,) = _INT32(buffer, position)
-    return position + 4 + max(size, 0)  # type: ignore[no-any-return]
+    size: int = _INT32(buffer, position)[0]
+    return position + 4 + max(size, 0)
 
 
 def _skip_compact(buffer: memoryview, position: int) -> int:
