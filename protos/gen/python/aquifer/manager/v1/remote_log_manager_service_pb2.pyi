@@ -25,7 +25,9 @@ class _TaskType:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _TaskTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskType.ValueType], _builtins.type):
+class _TaskTypeEnumTypeWrapper(
+    _enum_type_wrapper._EnumTypeWrapper[_TaskType.ValueType], _builtins.type
+):
     DESCRIPTOR: _descriptor.EnumDescriptor
     TASK_TYPE_UNSPECIFIED: _TaskType.ValueType  # 0
     """Never valid."""
@@ -61,7 +63,9 @@ class _WhyQuestion:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _WhyQuestionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WhyQuestion.ValueType], _builtins.type):
+class _WhyQuestionEnumTypeWrapper(
+    _enum_type_wrapper._EnumTypeWrapper[_WhyQuestion.ValueType], _builtins.type
+):
     DESCRIPTOR: _descriptor.EnumDescriptor
     WHY_QUESTION_UNSPECIFIED: _WhyQuestion.ValueType  # 0
     """Never valid."""
@@ -89,7 +93,9 @@ class _WhyReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _WhyReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WhyReason.ValueType], _builtins.type):
+class _WhyReasonEnumTypeWrapper(
+    _enum_type_wrapper._EnumTypeWrapper[_WhyReason.ValueType], _builtins.type
+):
     DESCRIPTOR: _descriptor.EnumDescriptor
     WHY_REASON_UNSPECIFIED: _WhyReason.ValueType  # 0
     """Never valid."""
@@ -313,7 +319,14 @@ class RegisterBrokerRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "broker_log_address", b"broker_log_address", "incarnation", b"incarnation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "broker_id",
+        b"broker_id",
+        "broker_log_address",
+        b"broker_log_address",
+        "incarnation",
+        b"incarnation",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -339,7 +352,9 @@ class RegisterBrokerResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_ms", b"lease_ms", "manager_incarnation", b"manager_incarnation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "lease_ms", b"lease_ms", "manager_incarnation", b"manager_incarnation"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -359,7 +374,9 @@ class HeartbeatRequest(_message.Message):
     incarnation: _builtins.str
     """Incarnation that registered."""
     @_builtins.property
-    def rolled(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
+    def rolled(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
         """Partitions with segments rolled since the last heartbeat."""
 
     def __init__(
@@ -371,7 +388,9 @@ class HeartbeatRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "incarnation", b"incarnation", "rolled", b"rolled"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "broker_id", b"broker_id", "incarnation", b"incarnation", "rolled", b"rolled"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -425,9 +444,18 @@ class LeaderPartition(_message.Message):
         leader_epoch: _builtins.int = ...,
         config: _partition_pb2.TopicConfig | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal[
+        "config", b"config", "topic_id_partition", b"topic_id_partition"
+    ]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "leader_epoch", b"leader_epoch", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "config",
+        b"config",
+        "leader_epoch",
+        b"leader_epoch",
+        "topic_id_partition",
+        b"topic_id_partition",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -465,7 +493,16 @@ class OnLeadershipChangeRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "followers", b"followers", "incarnation", b"incarnation", "leaders", b"leaders"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "broker_id",
+        b"broker_id",
+        "followers",
+        b"followers",
+        "incarnation",
+        b"incarnation",
+        "leaders",
+        b"leaders",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -571,7 +608,9 @@ class StopPartitionsRequest(_message.Message):
     delete_remote: _builtins.bool
     """Delete their remote data."""
     @_builtins.property
-    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
+    def partitions(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
         """Partitions."""
 
     def __init__(
@@ -583,7 +622,9 @@ class StopPartitionsRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "delete_remote", b"delete_remote", "partitions", b"partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "broker_id", b"broker_id", "delete_remote", b"delete_remote", "partitions", b"partitions"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -619,6 +660,7 @@ class FetchRequest(_message.Message):
     MIN_ONE_BATCH_FIELD_NUMBER: _builtins.int
     ISOLATION_LEVEL_FIELD_NUMBER: _builtins.int
     LINEAGE_FIELD_NUMBER: _builtins.int
+    LOCAL_LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
     leader_epoch: _builtins.int
     """Leader epoch that the broker's lineage has for the offset."""
     fetch_offset: _builtins.int
@@ -629,12 +671,16 @@ class FetchRequest(_message.Message):
     """Return the first batch even when it is larger than `max_bytes`."""
     isolation_level: _partition_pb2.IsolationLevel.ValueType
     """What the consumer sees of transactions."""
+    local_log_start_offset: _builtins.int
+    """First local offset: whatever lies at or after it the broker looks up itself. While metadata is down, READ_COMMITTED needs it."""
     @_builtins.property
     def topic_id_partition(self) -> _partition_pb2.TopicIdPartition:
         """Partition."""
 
     @_builtins.property
-    def lineage(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.LeaderEpochEntry]:
+    def lineage(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.LeaderEpochEntry]:
         """The leader's epochs with their start offsets, ascending; for holes at a segment's end and for aborted transactions."""
 
     def __init__(
@@ -647,12 +693,47 @@ class FetchRequest(_message.Message):
         min_one_batch: _builtins.bool = ...,
         isolation_level: _partition_pb2.IsolationLevel.ValueType = ...,
         lineage: _abc.Iterable[_partition_pb2.LeaderEpochEntry] | None = ...,
+        local_log_start_offset: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal[
+        "_local_log_start_offset",
+        b"_local_log_start_offset",
+        "local_log_start_offset",
+        b"local_log_start_offset",
+        "topic_id_partition",
+        b"topic_id_partition",
+    ]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fetch_offset", b"fetch_offset", "isolation_level", b"isolation_level", "leader_epoch", b"leader_epoch", "lineage", b"lineage", "max_bytes", b"max_bytes", "min_one_batch", b"min_one_batch", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "_local_log_start_offset",
+        b"_local_log_start_offset",
+        "fetch_offset",
+        b"fetch_offset",
+        "isolation_level",
+        b"isolation_level",
+        "leader_epoch",
+        b"leader_epoch",
+        "lineage",
+        b"lineage",
+        "local_log_start_offset",
+        b"local_log_start_offset",
+        "max_bytes",
+        b"max_bytes",
+        "min_one_batch",
+        b"min_one_batch",
+        "topic_id_partition",
+        b"topic_id_partition",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__local_log_start_offset: _TypeAlias = _typing.Literal[
+        "local_log_start_offset"
+    ]  # noqa: Y015
+    _WhichOneofArgType__local_log_start_offset: _TypeAlias = _typing.Literal[
+        "_local_log_start_offset", b"_local_log_start_offset"
+    ]  # noqa: Y015
+    def WhichOneof(
+        self, oneof_group: _WhichOneofArgType__local_log_start_offset
+    ) -> _WhichOneofReturnType__local_log_start_offset | None: ...
 
 Global___FetchRequest: _TypeAlias = FetchRequest  # noqa: Y015
 
@@ -683,7 +764,9 @@ class FetchPlan(_message.Message):
         """Segment that the records come from; absent when no batch at or after the offset is remote."""
 
     @_builtins.property
-    def aborted_transactions(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.AbortedTransaction]:
+    def aborted_transactions(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.AbortedTransaction]:
         """Aborted transactions in the range, for READ_COMMITTED."""
 
     @_builtins.property
@@ -691,7 +774,9 @@ class FetchPlan(_message.Message):
         """The segment after this one, for read-ahead."""
 
     @_builtins.property
-    def following(self) -> _containers.RepeatedCompositeFieldContainer[_segment_pb2.RemoteLogSegmentMetadata]:
+    def following(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[_segment_pb2.RemoteLogSegmentMetadata]:
         """Segments that follow in the leader epoch asked for, each from where the one before ends; only with `reusable`. As many as `reach_bytes`
         asks for, at most 15, fewer only where nothing follows.
         """
@@ -707,18 +792,52 @@ class FetchPlan(_message.Message):
         following: _abc.Iterable[_segment_pb2.RemoteLogSegmentMetadata] | None = ...,
         reusable: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_next_segment", b"_next_segment", "_segment", b"_segment", "next_segment", b"next_segment", "segment", b"segment"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal[
+        "_next_segment",
+        b"_next_segment",
+        "_segment",
+        b"_segment",
+        "next_segment",
+        b"next_segment",
+        "segment",
+        b"segment",
+    ]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next_segment", b"_next_segment", "_segment", b"_segment", "aborted_transactions", b"aborted_transactions", "fetch_offset", b"fetch_offset", "following", b"following", "max_bytes", b"max_bytes", "next_segment", b"next_segment", "reusable", b"reusable", "segment", b"segment"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "_next_segment",
+        b"_next_segment",
+        "_segment",
+        b"_segment",
+        "aborted_transactions",
+        b"aborted_transactions",
+        "fetch_offset",
+        b"fetch_offset",
+        "following",
+        b"following",
+        "max_bytes",
+        b"max_bytes",
+        "next_segment",
+        b"next_segment",
+        "reusable",
+        b"reusable",
+        "segment",
+        b"segment",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__next_segment: _TypeAlias = _typing.Literal["next_segment"]  # noqa: Y015
-    _WhichOneofArgType__next_segment: _TypeAlias = _typing.Literal["_next_segment", b"_next_segment"]  # noqa: Y015
+    _WhichOneofArgType__next_segment: _TypeAlias = _typing.Literal[
+        "_next_segment", b"_next_segment"
+    ]  # noqa: Y015
     _WhichOneofReturnType__segment: _TypeAlias = _typing.Literal["segment"]  # noqa: Y015
     _WhichOneofArgType__segment: _TypeAlias = _typing.Literal["_segment", b"_segment"]  # noqa: Y015
     @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__next_segment) -> _WhichOneofReturnType__next_segment | None: ...
+    def WhichOneof(
+        self, oneof_group: _WhichOneofArgType__next_segment
+    ) -> _WhichOneofReturnType__next_segment | None: ...
     @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__segment) -> _WhichOneofReturnType__segment | None: ...
+    def WhichOneof(
+        self, oneof_group: _WhichOneofArgType__segment
+    ) -> _WhichOneofReturnType__segment | None: ...
 
 Global___FetchPlan: _TypeAlias = FetchPlan  # noqa: Y015
 
@@ -742,13 +861,19 @@ class FetchResponse(_message.Message):
         plan: Global___FetchPlan | None = ...,
         data: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "message", b"message", "plan", b"plan"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal[
+        "data", b"data", "message", b"message", "plan", b"plan"
+    ]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "message", b"message", "plan", b"plan"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "data", b"data", "message", b"message", "plan", b"plan"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["plan", "data"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
+    def WhichOneof(
+        self, oneof_group: _WhichOneofArgType_message
+    ) -> _WhichOneofReturnType_message | None: ...
 
 Global___FetchResponse: _TypeAlias = FetchResponse  # noqa: Y015
 
@@ -767,6 +892,7 @@ class PlanFetchRequest(_message.Message):
     LINEAGE_FIELD_NUMBER: _builtins.int
     REACH_BYTES_FIELD_NUMBER: _builtins.int
     FRESH_FIELD_NUMBER: _builtins.int
+    LOCAL_LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
     leader_epoch: _builtins.int
     """Leader epoch that the broker's lineage has for the offset."""
     fetch_offset: _builtins.int
@@ -781,12 +907,16 @@ class PlanFetchRequest(_message.Message):
     """How far a `reusable` plan should reach, in bytes from the offset on; 0: the caller makes no use of one."""
     fresh: _builtins.bool
     """Ask metadata even if the answer is remembered: what an earlier plan named is gone."""
+    local_log_start_offset: _builtins.int
+    """First local offset: whatever lies at or after it the broker looks up itself. While metadata is down, READ_COMMITTED needs it."""
     @_builtins.property
     def topic_id_partition(self) -> _partition_pb2.TopicIdPartition:
         """Partition."""
 
     @_builtins.property
-    def lineage(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.LeaderEpochEntry]:
+    def lineage(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.LeaderEpochEntry]:
         """The leader's epochs with their start offsets, ascending."""
 
     def __init__(
@@ -801,12 +931,51 @@ class PlanFetchRequest(_message.Message):
         lineage: _abc.Iterable[_partition_pb2.LeaderEpochEntry] | None = ...,
         reach_bytes: _builtins.int = ...,
         fresh: _builtins.bool = ...,
+        local_log_start_offset: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal[
+        "_local_log_start_offset",
+        b"_local_log_start_offset",
+        "local_log_start_offset",
+        b"local_log_start_offset",
+        "topic_id_partition",
+        b"topic_id_partition",
+    ]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fetch_offset", b"fetch_offset", "fresh", b"fresh", "isolation_level", b"isolation_level", "leader_epoch", b"leader_epoch", "lineage", b"lineage", "max_bytes", b"max_bytes", "min_one_batch", b"min_one_batch", "reach_bytes", b"reach_bytes", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "_local_log_start_offset",
+        b"_local_log_start_offset",
+        "fetch_offset",
+        b"fetch_offset",
+        "fresh",
+        b"fresh",
+        "isolation_level",
+        b"isolation_level",
+        "leader_epoch",
+        b"leader_epoch",
+        "lineage",
+        b"lineage",
+        "local_log_start_offset",
+        b"local_log_start_offset",
+        "max_bytes",
+        b"max_bytes",
+        "min_one_batch",
+        b"min_one_batch",
+        "reach_bytes",
+        b"reach_bytes",
+        "topic_id_partition",
+        b"topic_id_partition",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__local_log_start_offset: _TypeAlias = _typing.Literal[
+        "local_log_start_offset"
+    ]  # noqa: Y015
+    _WhichOneofArgType__local_log_start_offset: _TypeAlias = _typing.Literal[
+        "_local_log_start_offset", b"_local_log_start_offset"
+    ]  # noqa: Y015
+    def WhichOneof(
+        self, oneof_group: _WhichOneofArgType__local_log_start_offset
+    ) -> _WhichOneofReturnType__local_log_start_offset | None: ...
 
 Global___PlanFetchRequest: _TypeAlias = PlanFetchRequest  # noqa: Y015
 
@@ -856,7 +1025,9 @@ class FindOffsetForTimestampRequest(_message.Message):
         """Partition."""
 
     @_builtins.property
-    def lineage(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.LeaderEpochEntry]:
+    def lineage(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.LeaderEpochEntry]:
         """The leader's epochs with their start offsets, ascending."""
 
     def __init__(
@@ -870,7 +1041,18 @@ class FindOffsetForTimestampRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lineage", b"lineage", "local_log_start_offset", b"local_log_start_offset", "log_start_offset", b"log_start_offset", "timestamp_ms", b"timestamp_ms", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "lineage",
+        b"lineage",
+        "local_log_start_offset",
+        b"local_log_start_offset",
+        "log_start_offset",
+        b"log_start_offset",
+        "timestamp_ms",
+        b"timestamp_ms",
+        "topic_id_partition",
+        b"topic_id_partition",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -900,11 +1082,22 @@ class FindOffsetForTimestampResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_offset", b"_offset", "offset", b"offset"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_offset", b"_offset", "leader_epoch", b"leader_epoch", "offset", b"offset", "timestamp_ms", b"timestamp_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "_offset",
+        b"_offset",
+        "leader_epoch",
+        b"leader_epoch",
+        "offset",
+        b"offset",
+        "timestamp_ms",
+        b"timestamp_ms",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__offset: _TypeAlias = _typing.Literal["offset"]  # noqa: Y015
     _WhichOneofArgType__offset: _TypeAlias = _typing.Literal["_offset", b"_offset"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__offset) -> _WhichOneofReturnType__offset | None: ...
+    def WhichOneof(
+        self, oneof_group: _WhichOneofArgType__offset
+    ) -> _WhichOneofReturnType__offset | None: ...
 
 Global___FindOffsetForTimestampResponse: _TypeAlias = FindOffsetForTimestampResponse  # noqa: Y015
 
@@ -934,7 +1127,14 @@ class DeleteRecordsRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "log_start_offset", b"log_start_offset", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "leader_epoch",
+        b"leader_epoch",
+        "log_start_offset",
+        b"log_start_offset",
+        "topic_id_partition",
+        b"topic_id_partition",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1001,7 +1201,24 @@ class TaskState(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consecutive_failures", b"consecutive_failures", "last_error", b"last_error", "last_error_reason", b"last_error_reason", "next_run_in_ms", b"next_run_in_ms", "running", b"running", "runs", b"runs", "since_success_ms", b"since_success_ms", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "consecutive_failures",
+        b"consecutive_failures",
+        "last_error",
+        b"last_error",
+        "last_error_reason",
+        b"last_error_reason",
+        "next_run_in_ms",
+        b"next_run_in_ms",
+        "running",
+        b"running",
+        "runs",
+        b"runs",
+        "since_success_ms",
+        b"since_success_ms",
+        "type",
+        b"type",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1031,6 +1248,7 @@ class PartitionState(_message.Message):
     COPIED_BYTES_FIELD_NUMBER: _builtins.int
     DELETED_SEGMENTS_FIELD_NUMBER: _builtins.int
     CONFIG_FIELD_NUMBER: _builtins.int
+    PAUSES_FIELD_NUMBER: _builtins.int
     leader_broker_id: _builtins.int
     """Broker that leads it."""
     leader_epoch: _builtins.int
@@ -1073,6 +1291,10 @@ class PartitionState(_message.Message):
     def config(self) -> _partition_pb2.TopicConfig:
         """Settings of the topic."""
 
+    @_builtins.property
+    def pauses(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TaskPause]:
+        """What `paused` comes from: a pause of the partition, of its topic, or both."""
+
     def __init__(
         self,
         *,
@@ -1094,10 +1316,52 @@ class PartitionState(_message.Message):
         copied_bytes: _builtins.int = ...,
         deleted_segments: _builtins.int = ...,
         config: _partition_pb2.TopicConfig | None = ...,
+        pauses: _abc.Iterable[_partition_pb2.TaskPause] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal[
+        "config", b"config", "topic_id_partition", b"topic_id_partition"
+    ]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "copied_bytes", b"copied_bytes", "copied_segments", b"copied_segments", "copy_lag_bytes", b"copy_lag_bytes", "copy_lag_ms", b"copy_lag_ms", "copy_lag_segments", b"copy_lag_segments", "deleted_segments", b"deleted_segments", "highest_remote_offset", b"highest_remote_offset", "last_stable_offset", b"last_stable_offset", "leader", b"leader", "leader_broker_id", b"leader_broker_id", "leader_epoch", b"leader_epoch", "local_log_start_offset", b"local_log_start_offset", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "paused", b"paused", "tasks", b"tasks", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "config",
+        b"config",
+        "copied_bytes",
+        b"copied_bytes",
+        "copied_segments",
+        b"copied_segments",
+        "copy_lag_bytes",
+        b"copy_lag_bytes",
+        "copy_lag_ms",
+        b"copy_lag_ms",
+        "copy_lag_segments",
+        b"copy_lag_segments",
+        "deleted_segments",
+        b"deleted_segments",
+        "highest_remote_offset",
+        b"highest_remote_offset",
+        "last_stable_offset",
+        b"last_stable_offset",
+        "leader",
+        b"leader",
+        "leader_broker_id",
+        b"leader_broker_id",
+        "leader_epoch",
+        b"leader_epoch",
+        "local_log_start_offset",
+        b"local_log_start_offset",
+        "log_end_offset",
+        b"log_end_offset",
+        "log_start_offset",
+        b"log_start_offset",
+        "paused",
+        b"paused",
+        "pauses",
+        b"pauses",
+        "tasks",
+        b"tasks",
+        "topic_id_partition",
+        b"topic_id_partition",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1277,7 +1541,18 @@ class RunTaskRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "heal", b"heal", "shallow", b"shallow", "topic_id_partition", b"topic_id_partition", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "dry_run",
+        b"dry_run",
+        "heal",
+        b"heal",
+        "shallow",
+        b"shallow",
+        "topic_id_partition",
+        b"topic_id_partition",
+        "type",
+        b"type",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1324,7 +1599,20 @@ class TaskAction(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["segment", b"segment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "detail", b"detail", "healed", b"healed", "reason", b"reason", "remedy", b"remedy", "segment", b"segment"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "action",
+        b"action",
+        "detail",
+        b"detail",
+        "healed",
+        b"healed",
+        "reason",
+        b"reason",
+        "remedy",
+        b"remedy",
+        "segment",
+        b"segment",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1337,6 +1625,9 @@ class RunTaskResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ACTIONS_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    more: _builtins.bool
+    """There is more than was looked at: a scrub ends early when it has found very much. Repeat it when that is healed."""
     @_builtins.property
     def actions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskAction]:
         """In order."""
@@ -1345,10 +1636,11 @@ class RunTaskResponse(_message.Message):
         self,
         *,
         actions: _abc.Iterable[Global___TaskAction] | None = ...,
+        more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "more", b"more"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1378,18 +1670,44 @@ class ExplainRequest(_message.Message):
         offset: _builtins.int | None = ...,
         segment_id: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_offset", b"_offset", "_segment_id", b"_segment_id", "offset", b"offset", "segment_id", b"segment_id", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal[
+        "_offset",
+        b"_offset",
+        "_segment_id",
+        b"_segment_id",
+        "offset",
+        b"offset",
+        "segment_id",
+        b"segment_id",
+        "topic_id_partition",
+        b"topic_id_partition",
+    ]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_offset", b"_offset", "_segment_id", b"_segment_id", "offset", b"offset", "segment_id", b"segment_id", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "_offset",
+        b"_offset",
+        "_segment_id",
+        b"_segment_id",
+        "offset",
+        b"offset",
+        "segment_id",
+        b"segment_id",
+        "topic_id_partition",
+        b"topic_id_partition",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__offset: _TypeAlias = _typing.Literal["offset"]  # noqa: Y015
     _WhichOneofArgType__offset: _TypeAlias = _typing.Literal["_offset", b"_offset"]  # noqa: Y015
     _WhichOneofReturnType__segment_id: _TypeAlias = _typing.Literal["segment_id"]  # noqa: Y015
     _WhichOneofArgType__segment_id: _TypeAlias = _typing.Literal["_segment_id", b"_segment_id"]  # noqa: Y015
     @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__offset) -> _WhichOneofReturnType__offset | None: ...
+    def WhichOneof(
+        self, oneof_group: _WhichOneofArgType__offset
+    ) -> _WhichOneofReturnType__offset | None: ...
     @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__segment_id) -> _WhichOneofReturnType__segment_id | None: ...
+    def WhichOneof(
+        self, oneof_group: _WhichOneofArgType__segment_id
+    ) -> _WhichOneofReturnType__segment_id | None: ...
 
 Global___ExplainRequest: _TypeAlias = ExplainRequest  # noqa: Y015
 
@@ -1439,18 +1757,54 @@ class Explanation(_message.Message):
         last_error_reason: _builtins.str = ...,
         last_error: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_for_ms", b"_for_ms", "_segment_id", b"_segment_id", "for_ms", b"for_ms", "segment_id", b"segment_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal[
+        "_for_ms",
+        b"_for_ms",
+        "_segment_id",
+        b"_segment_id",
+        "for_ms",
+        b"for_ms",
+        "segment_id",
+        b"segment_id",
+    ]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_for_ms", b"_for_ms", "_segment_id", b"_segment_id", "end_offset", b"end_offset", "for_ms", b"for_ms", "last_error", b"last_error", "last_error_reason", b"last_error_reason", "question", b"question", "reason", b"reason", "segment_id", b"segment_id", "start_offset", b"start_offset", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "_for_ms",
+        b"_for_ms",
+        "_segment_id",
+        b"_segment_id",
+        "end_offset",
+        b"end_offset",
+        "for_ms",
+        b"for_ms",
+        "last_error",
+        b"last_error",
+        "last_error_reason",
+        b"last_error_reason",
+        "question",
+        b"question",
+        "reason",
+        b"reason",
+        "segment_id",
+        b"segment_id",
+        "start_offset",
+        b"start_offset",
+        "text",
+        b"text",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__for_ms: _TypeAlias = _typing.Literal["for_ms"]  # noqa: Y015
     _WhichOneofArgType__for_ms: _TypeAlias = _typing.Literal["_for_ms", b"_for_ms"]  # noqa: Y015
     _WhichOneofReturnType__segment_id: _TypeAlias = _typing.Literal["segment_id"]  # noqa: Y015
     _WhichOneofArgType__segment_id: _TypeAlias = _typing.Literal["_segment_id", b"_segment_id"]  # noqa: Y015
     @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__for_ms) -> _WhichOneofReturnType__for_ms | None: ...
+    def WhichOneof(
+        self, oneof_group: _WhichOneofArgType__for_ms
+    ) -> _WhichOneofReturnType__for_ms | None: ...
     @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__segment_id) -> _WhichOneofReturnType__segment_id | None: ...
+    def WhichOneof(
+        self, oneof_group: _WhichOneofArgType__segment_id
+    ) -> _WhichOneofReturnType__segment_id | None: ...
 
 Global___Explanation: _TypeAlias = Explanation  # noqa: Y015
 
@@ -1486,8 +1840,16 @@ class PauseTasksRequest(_message.Message):
 
     PARTITIONS_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
+    PAUSED_BY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    paused_by: _builtins.str
+    """Who asks for it, for people; at most 1,000 characters."""
+    reason: _builtins.str
+    """Why, for people; at most 1,000 characters."""
     @_builtins.property
-    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
+    def partitions(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
         """Partitions."""
 
     @_builtins.property
@@ -1499,10 +1861,21 @@ class PauseTasksRequest(_message.Message):
         *,
         partitions: _abc.Iterable[_partition_pb2.TopicIdPartition] | None = ...,
         topics: _abc.Iterable[_builtins.str] | None = ...,
+        paused_by: _builtins.str = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "partitions",
+        b"partitions",
+        "paused_by",
+        b"paused_by",
+        "reason",
+        b"reason",
+        "topics",
+        b"topics",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1514,12 +1887,17 @@ class PauseTasksResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    DURABLE_FIELD_NUMBER: _builtins.int
+    durable: _builtins.bool
+    """Metadata has it. Otherwise (metadata of an older version) only this manager knows of it, until it ends."""
     def __init__(
         self,
+        *,
+        durable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["durable", b"durable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1534,7 +1912,9 @@ class ResumeTasksRequest(_message.Message):
     PARTITIONS_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
+    def partitions(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
         """Partitions."""
 
     @_builtins.property
@@ -1549,7 +1929,9 @@ class ResumeTasksRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "partitions", b"partitions", "topics", b"topics"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1561,12 +1943,17 @@ class ResumeTasksResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    DURABLE_FIELD_NUMBER: _builtins.int
+    durable: _builtins.bool
+    """Metadata has it. Otherwise (metadata of an older version) only this manager knows of it."""
     def __init__(
         self,
+        *,
+        durable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["durable", b"durable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

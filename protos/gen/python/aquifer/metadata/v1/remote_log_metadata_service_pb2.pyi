@@ -25,7 +25,9 @@ class _RetentionReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _RetentionReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RetentionReason.ValueType], _builtins.type):
+class _RetentionReasonEnumTypeWrapper(
+    _enum_type_wrapper._EnumTypeWrapper[_RetentionReason.ValueType], _builtins.type
+):
     DESCRIPTOR: _descriptor.EnumDescriptor
     RETENTION_REASON_UNSPECIFIED: _RetentionReason.ValueType  # 0
     """Never sent."""
@@ -81,13 +83,21 @@ class AddRemoteLogSegmentMetadataRequest(_message.Message):
         metadata: _segment_pb2.RemoteLogSegmentMetadata | None = ...,
         leader_epoch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch", "metadata", b"metadata"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal[
+        "_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch", "metadata", b"metadata"
+    ]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch", "metadata", b"metadata"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch", "metadata", b"metadata"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__leader_epoch: _TypeAlias = _typing.Literal["leader_epoch"]  # noqa: Y015
-    _WhichOneofArgType__leader_epoch: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__leader_epoch) -> _WhichOneofReturnType__leader_epoch | None: ...
+    _WhichOneofArgType__leader_epoch: _TypeAlias = _typing.Literal[
+        "_leader_epoch", b"_leader_epoch"
+    ]  # noqa: Y015
+    def WhichOneof(
+        self, oneof_group: _WhichOneofArgType__leader_epoch
+    ) -> _WhichOneofReturnType__leader_epoch | None: ...
 
 Global___AddRemoteLogSegmentMetadataRequest: _TypeAlias = AddRemoteLogSegmentMetadataRequest  # noqa: Y015
 
@@ -128,13 +138,21 @@ class UpdateRemoteLogSegmentMetadataRequest(_message.Message):
         update: _segment_pb2.RemoteLogSegmentMetadataUpdate | None = ...,
         leader_epoch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch", "update", b"update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal[
+        "_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch", "update", b"update"
+    ]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch", "update", b"update"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__leader_epoch: _TypeAlias = _typing.Literal["leader_epoch"]  # noqa: Y015
-    _WhichOneofArgType__leader_epoch: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__leader_epoch) -> _WhichOneofReturnType__leader_epoch | None: ...
+    _WhichOneofArgType__leader_epoch: _TypeAlias = _typing.Literal[
+        "_leader_epoch", b"_leader_epoch"
+    ]  # noqa: Y015
+    def WhichOneof(
+        self, oneof_group: _WhichOneofArgType__leader_epoch
+    ) -> _WhichOneofReturnType__leader_epoch | None: ...
 
 Global___UpdateRemoteLogSegmentMetadataRequest: _TypeAlias = UpdateRemoteLogSegmentMetadataRequest  # noqa: Y015
 
@@ -181,7 +199,14 @@ class GetRemoteLogSegmentMetadataRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "offset", b"offset", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "leader_epoch",
+        b"leader_epoch",
+        "offset",
+        b"offset",
+        "topic_id_partition",
+        b"topic_id_partition",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -203,13 +228,19 @@ class GetRemoteLogSegmentMetadataResponse(_message.Message):
         *,
         metadata: _segment_pb2.RemoteLogSegmentMetadata | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_metadata", b"_metadata", "metadata", b"metadata"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal[
+        "_metadata", b"_metadata", "metadata", b"metadata"
+    ]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_metadata", b"_metadata", "metadata", b"metadata"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "_metadata", b"_metadata", "metadata", b"metadata"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__metadata: _TypeAlias = _typing.Literal["metadata"]  # noqa: Y015
     _WhichOneofArgType__metadata: _TypeAlias = _typing.Literal["_metadata", b"_metadata"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__metadata) -> _WhichOneofReturnType__metadata | None: ...
+    def WhichOneof(
+        self, oneof_group: _WhichOneofArgType__metadata
+    ) -> _WhichOneofReturnType__metadata | None: ...
 
 Global___GetRemoteLogSegmentMetadataResponse: _TypeAlias = GetRemoteLogSegmentMetadataResponse  # noqa: Y015
 
@@ -235,7 +266,9 @@ class GetHighestOffsetForEpochRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "leader_epoch", b"leader_epoch", "topic_id_partition", b"topic_id_partition"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -261,7 +294,9 @@ class GetHighestOffsetForEpochResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__offset: _TypeAlias = _typing.Literal["offset"]  # noqa: Y015
     _WhichOneofArgType__offset: _TypeAlias = _typing.Literal["_offset", b"_offset"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__offset) -> _WhichOneofReturnType__offset | None: ...
+    def WhichOneof(
+        self, oneof_group: _WhichOneofArgType__offset
+    ) -> _WhichOneofReturnType__offset | None: ...
 
 Global___GetHighestOffsetForEpochResponse: _TypeAlias = GetHighestOffsetForEpochResponse  # noqa: Y015
 
@@ -295,11 +330,22 @@ class PutRemotePartitionDeleteMetadataRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "event_timestamp_ms", b"event_timestamp_ms", "state", b"state", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "broker_id",
+        b"broker_id",
+        "event_timestamp_ms",
+        b"event_timestamp_ms",
+        "state",
+        b"state",
+        "topic_id_partition",
+        b"topic_id_partition",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PutRemotePartitionDeleteMetadataRequest: _TypeAlias = PutRemotePartitionDeleteMetadataRequest  # noqa: Y015
+Global___PutRemotePartitionDeleteMetadataRequest: _TypeAlias = (
+    PutRemotePartitionDeleteMetadataRequest  # noqa: Y015
+)
 
 @_typing.final
 class PutRemotePartitionDeleteMetadataResponse(_message.Message):
@@ -316,7 +362,9 @@ class PutRemotePartitionDeleteMetadataResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PutRemotePartitionDeleteMetadataResponse: _TypeAlias = PutRemotePartitionDeleteMetadataResponse  # noqa: Y015
+Global___PutRemotePartitionDeleteMetadataResponse: _TypeAlias = (
+    PutRemotePartitionDeleteMetadataResponse  # noqa: Y015
+)
 
 @_typing.final
 class ListPartitionDeletionsRequest(_message.Message):
@@ -365,7 +413,16 @@ class PartitionDeletion(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "event_timestamp_ms", b"event_timestamp_ms", "state", b"state", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "broker_id",
+        b"broker_id",
+        "event_timestamp_ms",
+        b"event_timestamp_ms",
+        "state",
+        b"state",
+        "topic_id_partition",
+        b"topic_id_partition",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -403,8 +460,11 @@ class ListRemoteLogSegmentsRequest(_message.Message):
 
     TOPIC_ID_PARTITION_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    FROM_START_OFFSET_FIELD_NUMBER: _builtins.int
     leader_epoch: _builtins.int
     """Only segments of this leader epoch; absent: all."""
+    from_start_offset: _builtins.int
+    """Without a leader epoch, leave out segments that start below this offset. Services before this field list them all the same."""
     @_builtins.property
     def topic_id_partition(self) -> _partition_pb2.TopicIdPartition:
         """Partition."""
@@ -414,14 +474,35 @@ class ListRemoteLogSegmentsRequest(_message.Message):
         *,
         topic_id_partition: _partition_pb2.TopicIdPartition | None = ...,
         leader_epoch: _builtins.int | None = ...,
+        from_start_offset: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal[
+        "_leader_epoch",
+        b"_leader_epoch",
+        "leader_epoch",
+        b"leader_epoch",
+        "topic_id_partition",
+        b"topic_id_partition",
+    ]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "_leader_epoch",
+        b"_leader_epoch",
+        "from_start_offset",
+        b"from_start_offset",
+        "leader_epoch",
+        b"leader_epoch",
+        "topic_id_partition",
+        b"topic_id_partition",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__leader_epoch: _TypeAlias = _typing.Literal["leader_epoch"]  # noqa: Y015
-    _WhichOneofArgType__leader_epoch: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__leader_epoch) -> _WhichOneofReturnType__leader_epoch | None: ...
+    _WhichOneofArgType__leader_epoch: _TypeAlias = _typing.Literal[
+        "_leader_epoch", b"_leader_epoch"
+    ]  # noqa: Y015
+    def WhichOneof(
+        self, oneof_group: _WhichOneofArgType__leader_epoch
+    ) -> _WhichOneofReturnType__leader_epoch | None: ...
 
 Global___ListRemoteLogSegmentsRequest: _TypeAlias = ListRemoteLogSegmentsRequest  # noqa: Y015
 
@@ -433,7 +514,9 @@ class ListRemoteLogSegmentsResponse(_message.Message):
 
     SEGMENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def segments(self) -> _containers.RepeatedCompositeFieldContainer[_segment_pb2.RemoteLogSegmentMetadata]:
+    def segments(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[_segment_pb2.RemoteLogSegmentMetadata]:
         """By start offset, at most 500."""
 
     def __init__(
@@ -471,7 +554,9 @@ class ListRemoteLogSegmentsAtRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["timestamp_ms", b"timestamp_ms", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "timestamp_ms", b"timestamp_ms", "topic_id_partition", b"topic_id_partition"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -485,7 +570,9 @@ class ListRemoteLogSegmentsAtResponse(_message.Message):
 
     SEGMENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def segments(self) -> _containers.RepeatedCompositeFieldContainer[_segment_pb2.RemoteLogSegmentMetadata]:
+    def segments(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[_segment_pb2.RemoteLogSegmentMetadata]:
         """By start offset, at most 500."""
 
     def __init__(
@@ -523,7 +610,9 @@ class GetRemoteLogSizeRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "leader_epoch", b"leader_epoch", "topic_id_partition", b"topic_id_partition"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -577,7 +666,14 @@ class GetNextSegmentWithTxnIndexRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "offset", b"offset", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "leader_epoch",
+        b"leader_epoch",
+        "offset",
+        b"offset",
+        "topic_id_partition",
+        b"topic_id_partition",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -599,13 +695,19 @@ class GetNextSegmentWithTxnIndexResponse(_message.Message):
         *,
         metadata: _segment_pb2.RemoteLogSegmentMetadata | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_metadata", b"_metadata", "metadata", b"metadata"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal[
+        "_metadata", b"_metadata", "metadata", b"metadata"
+    ]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_metadata", b"_metadata", "metadata", b"metadata"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "_metadata", b"_metadata", "metadata", b"metadata"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__metadata: _TypeAlias = _typing.Literal["metadata"]  # noqa: Y015
     _WhichOneofArgType__metadata: _TypeAlias = _typing.Literal["_metadata", b"_metadata"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__metadata) -> _WhichOneofReturnType__metadata | None: ...
+    def WhichOneof(
+        self, oneof_group: _WhichOneofArgType__metadata
+    ) -> _WhichOneofReturnType__metadata | None: ...
 
 Global___GetNextSegmentWithTxnIndexResponse: _TypeAlias = GetNextSegmentWithTxnIndexResponse  # noqa: Y015
 
@@ -639,7 +741,16 @@ class GetSegmentRunRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "max_bytes", b"max_bytes", "offset", b"offset", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "leader_epoch",
+        b"leader_epoch",
+        "max_bytes",
+        b"max_bytes",
+        "offset",
+        b"offset",
+        "topic_id_partition",
+        b"topic_id_partition",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -656,7 +767,9 @@ class GetSegmentRunResponse(_message.Message):
     may_have_transactions: _builtins.bool
     """Whether any finished segment of the epoch from the first one on, or of a later epoch, may have a transaction index."""
     @_builtins.property
-    def segments(self) -> _containers.RepeatedCompositeFieldContainer[_segment_pb2.RemoteLogSegmentMetadata]:
+    def segments(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[_segment_pb2.RemoteLogSegmentMetadata]:
         """By start offset; empty when none holds the offset. Fewer than asked for only where nothing follows without a gap."""
 
     def __init__(
@@ -667,7 +780,9 @@ class GetSegmentRunResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["may_have_transactions", b"may_have_transactions", "segments", b"segments"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "may_have_transactions", b"may_have_transactions", "segments", b"segments"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -692,7 +807,9 @@ class FindSegmentForTimestampRequest(_message.Message):
         """Partition."""
 
     @_builtins.property
-    def lineage(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.LeaderEpochEntry]:
+    def lineage(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.LeaderEpochEntry]:
         """The leader's epochs with their start offsets, ascending."""
 
     def __init__(
@@ -705,7 +822,16 @@ class FindSegmentForTimestampRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lineage", b"lineage", "min_end_offset", b"min_end_offset", "timestamp_ms", b"timestamp_ms", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "lineage",
+        b"lineage",
+        "min_end_offset",
+        b"min_end_offset",
+        "timestamp_ms",
+        b"timestamp_ms",
+        "topic_id_partition",
+        b"topic_id_partition",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -727,13 +853,19 @@ class FindSegmentForTimestampResponse(_message.Message):
         *,
         metadata: _segment_pb2.RemoteLogSegmentMetadata | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_metadata", b"_metadata", "metadata", b"metadata"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal[
+        "_metadata", b"_metadata", "metadata", b"metadata"
+    ]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_metadata", b"_metadata", "metadata", b"metadata"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "_metadata", b"_metadata", "metadata", b"metadata"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__metadata: _TypeAlias = _typing.Literal["metadata"]  # noqa: Y015
     _WhichOneofArgType__metadata: _TypeAlias = _typing.Literal["_metadata", b"_metadata"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__metadata) -> _WhichOneofReturnType__metadata | None: ...
+    def WhichOneof(
+        self, oneof_group: _WhichOneofArgType__metadata
+    ) -> _WhichOneofReturnType__metadata | None: ...
 
 Global___FindSegmentForTimestampResponse: _TypeAlias = FindSegmentForTimestampResponse  # noqa: Y015
 
@@ -759,7 +891,9 @@ class LeadPartition(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "leader_epoch", b"leader_epoch", "topic_id_partition", b"topic_id_partition"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -778,7 +912,9 @@ class OnPartitionLeadershipChangesRequest(_message.Message):
         """Partitions it leads."""
 
     @_builtins.property
-    def followers(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
+    def followers(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
         """Partitions it follows."""
 
     def __init__(
@@ -789,7 +925,9 @@ class OnPartitionLeadershipChangesRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["followers", b"followers", "leaders", b"leaders"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "followers", b"followers", "leaders", b"leaders"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -820,7 +958,9 @@ class OnStopPartitionsRequest(_message.Message):
 
     PARTITIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
+    def partitions(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
         """Partitions."""
 
     def __init__(
@@ -943,7 +1083,9 @@ class GetEarliestLogOffsetResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__offset: _TypeAlias = _typing.Literal["offset"]  # noqa: Y015
     _WhichOneofArgType__offset: _TypeAlias = _typing.Literal["_offset", b"_offset"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__offset) -> _WhichOneofReturnType__offset | None: ...
+    def WhichOneof(
+        self, oneof_group: _WhichOneofArgType__offset
+    ) -> _WhichOneofReturnType__offset | None: ...
 
 Global___GetEarliestLogOffsetResponse: _TypeAlias = GetEarliestLogOffsetResponse  # noqa: Y015
 
@@ -973,7 +1115,14 @@ class UpdateEarliestLogOffsetRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "offset", b"offset", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "leader_epoch",
+        b"leader_epoch",
+        "offset",
+        b"offset",
+        "topic_id_partition",
+        b"topic_id_partition",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1038,7 +1187,22 @@ class RetentionPolicy(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["copy_abandoned_after_ms", b"copy_abandoned_after_ms", "in_progress", b"in_progress", "local_only_bytes", b"local_only_bytes", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "copy_abandoned_after_ms",
+        b"copy_abandoned_after_ms",
+        "in_progress",
+        b"in_progress",
+        "local_only_bytes",
+        b"local_only_bytes",
+        "log_end_offset",
+        b"log_end_offset",
+        "log_start_offset",
+        b"log_start_offset",
+        "retention_bytes",
+        b"retention_bytes",
+        "retention_ms",
+        b"retention_ms",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1089,7 +1253,9 @@ class ListRetentionCandidatesRequest(_message.Message):
         """Partition."""
 
     @_builtins.property
-    def lineage(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.LeaderEpochEntry]:
+    def lineage(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.LeaderEpochEntry]:
         """The leader's epochs with their start offsets, ascending."""
 
     @_builtins.property
@@ -1104,9 +1270,20 @@ class ListRetentionCandidatesRequest(_message.Message):
         policy: Global___RetentionPolicy | None = ...,
         now_ms: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal[
+        "policy", b"policy", "topic_id_partition", b"topic_id_partition"
+    ]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lineage", b"lineage", "now_ms", b"now_ms", "policy", b"policy", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "lineage",
+        b"lineage",
+        "now_ms",
+        b"now_ms",
+        "policy",
+        b"policy",
+        "topic_id_partition",
+        b"topic_id_partition",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1126,7 +1303,9 @@ class ListRetentionCandidatesResponse(_message.Message):
     remote_bytes: _builtins.int
     """Bytes of finished segments in the lineage, each offset counted once."""
     @_builtins.property
-    def candidates(self) -> _containers.RepeatedCompositeFieldContainer[Global___RetentionCandidate]:
+    def candidates(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[Global___RetentionCandidate]:
         """In the order of deletion."""
 
     def __init__(
@@ -1136,13 +1315,33 @@ class ListRetentionCandidatesResponse(_message.Message):
         new_log_start_offset: _builtins.int | None = ...,
         remote_bytes: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_new_log_start_offset", b"_new_log_start_offset", "new_log_start_offset", b"new_log_start_offset"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal[
+        "_new_log_start_offset",
+        b"_new_log_start_offset",
+        "new_log_start_offset",
+        b"new_log_start_offset",
+    ]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_new_log_start_offset", b"_new_log_start_offset", "candidates", b"candidates", "new_log_start_offset", b"new_log_start_offset", "remote_bytes", b"remote_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "_new_log_start_offset",
+        b"_new_log_start_offset",
+        "candidates",
+        b"candidates",
+        "new_log_start_offset",
+        b"new_log_start_offset",
+        "remote_bytes",
+        b"remote_bytes",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__new_log_start_offset: _TypeAlias = _typing.Literal["new_log_start_offset"]  # noqa: Y015
-    _WhichOneofArgType__new_log_start_offset: _TypeAlias = _typing.Literal["_new_log_start_offset", b"_new_log_start_offset"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__new_log_start_offset) -> _WhichOneofReturnType__new_log_start_offset | None: ...
+    _WhichOneofReturnType__new_log_start_offset: _TypeAlias = _typing.Literal[
+        "new_log_start_offset"
+    ]  # noqa: Y015
+    _WhichOneofArgType__new_log_start_offset: _TypeAlias = _typing.Literal[
+        "_new_log_start_offset", b"_new_log_start_offset"
+    ]  # noqa: Y015
+    def WhichOneof(
+        self, oneof_group: _WhichOneofArgType__new_log_start_offset
+    ) -> _WhichOneofReturnType__new_log_start_offset | None: ...
 
 Global___ListRetentionCandidatesResponse: _TypeAlias = ListRetentionCandidatesResponse  # noqa: Y015
 
@@ -1166,13 +1365,31 @@ class SummarizePartition(_message.Message):
         topic_id_partition: _partition_pb2.TopicIdPartition | None = ...,
         known_version: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_known_version", b"_known_version", "known_version", b"known_version", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal[
+        "_known_version",
+        b"_known_version",
+        "known_version",
+        b"known_version",
+        "topic_id_partition",
+        b"topic_id_partition",
+    ]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_known_version", b"_known_version", "known_version", b"known_version", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "_known_version",
+        b"_known_version",
+        "known_version",
+        b"known_version",
+        "topic_id_partition",
+        b"topic_id_partition",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__known_version: _TypeAlias = _typing.Literal["known_version"]  # noqa: Y015
-    _WhichOneofArgType__known_version: _TypeAlias = _typing.Literal["_known_version", b"_known_version"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__known_version) -> _WhichOneofReturnType__known_version | None: ...
+    _WhichOneofArgType__known_version: _TypeAlias = _typing.Literal[
+        "_known_version", b"_known_version"
+    ]  # noqa: Y015
+    def WhichOneof(
+        self, oneof_group: _WhichOneofArgType__known_version
+    ) -> _WhichOneofReturnType__known_version | None: ...
 
 Global___SummarizePartition: _TypeAlias = SummarizePartition  # noqa: Y015
 
@@ -1184,7 +1401,9 @@ class SummarizePartitionsRequest(_message.Message):
 
     PARTITIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SummarizePartition]:
+    def partitions(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[Global___SummarizePartition]:
         """At most 1,000."""
 
     def __init__(
@@ -1220,7 +1439,9 @@ class EpochHighestOffset(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "offset", b"offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "leader_epoch", b"leader_epoch", "offset", b"offset"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1255,7 +1476,9 @@ class PartitionSummary(_message.Message):
     highest_end_offset: _builtins.int
     """Highest end offset of all segments; -1: no segment."""
     @_builtins.property
-    def highest_offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___EpochHighestOffset]:
+    def highest_offsets(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[Global___EpochHighestOffset]:
         """By leader epoch, ascending."""
 
     def __init__(
@@ -1270,13 +1493,41 @@ class PartitionSummary(_message.Message):
         highest_end_offset: _builtins.int = ...,
         highest_offsets: _abc.Iterable[Global___EpochHighestOffset] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_earliest_log_offset", b"_earliest_log_offset", "earliest_log_offset", b"earliest_log_offset"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal[
+        "_earliest_log_offset",
+        b"_earliest_log_offset",
+        "earliest_log_offset",
+        b"earliest_log_offset",
+    ]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_earliest_log_offset", b"_earliest_log_offset", "earliest_log_offset", b"earliest_log_offset", "highest_end_offset", b"highest_end_offset", "highest_offsets", b"highest_offsets", "oldest_timestamp_ms", b"oldest_timestamp_ms", "segments", b"segments", "unchanged", b"unchanged", "unfinished_segments", b"unfinished_segments", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "_earliest_log_offset",
+        b"_earliest_log_offset",
+        "earliest_log_offset",
+        b"earliest_log_offset",
+        "highest_end_offset",
+        b"highest_end_offset",
+        "highest_offsets",
+        b"highest_offsets",
+        "oldest_timestamp_ms",
+        b"oldest_timestamp_ms",
+        "segments",
+        b"segments",
+        "unchanged",
+        b"unchanged",
+        "unfinished_segments",
+        b"unfinished_segments",
+        "version",
+        b"version",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__earliest_log_offset: _TypeAlias = _typing.Literal["earliest_log_offset"]  # noqa: Y015
-    _WhichOneofArgType__earliest_log_offset: _TypeAlias = _typing.Literal["_earliest_log_offset", b"_earliest_log_offset"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__earliest_log_offset) -> _WhichOneofReturnType__earliest_log_offset | None: ...
+    _WhichOneofArgType__earliest_log_offset: _TypeAlias = _typing.Literal[
+        "_earliest_log_offset", b"_earliest_log_offset"
+    ]  # noqa: Y015
+    def WhichOneof(
+        self, oneof_group: _WhichOneofArgType__earliest_log_offset
+    ) -> _WhichOneofReturnType__earliest_log_offset | None: ...
 
 Global___PartitionSummary: _TypeAlias = PartitionSummary  # noqa: Y015
 
@@ -1326,7 +1577,9 @@ class WatchPartitionRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_version", b"from_version", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "from_version", b"from_version", "topic_id_partition", b"topic_id_partition"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1360,22 +1613,60 @@ class WatchPartitionResponse(_message.Message):
         delete_state: _segment_pb2.RemotePartitionDeleteState.ValueType | None = ...,
         earliest_log_offset: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_delete_state", b"_delete_state", "_earliest_log_offset", b"_earliest_log_offset", "_segment", b"_segment", "delete_state", b"delete_state", "earliest_log_offset", b"earliest_log_offset", "segment", b"segment"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal[
+        "_delete_state",
+        b"_delete_state",
+        "_earliest_log_offset",
+        b"_earliest_log_offset",
+        "_segment",
+        b"_segment",
+        "delete_state",
+        b"delete_state",
+        "earliest_log_offset",
+        b"earliest_log_offset",
+        "segment",
+        b"segment",
+    ]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delete_state", b"_delete_state", "_earliest_log_offset", b"_earliest_log_offset", "_segment", b"_segment", "delete_state", b"delete_state", "earliest_log_offset", b"earliest_log_offset", "segment", b"segment", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "_delete_state",
+        b"_delete_state",
+        "_earliest_log_offset",
+        b"_earliest_log_offset",
+        "_segment",
+        b"_segment",
+        "delete_state",
+        b"delete_state",
+        "earliest_log_offset",
+        b"earliest_log_offset",
+        "segment",
+        b"segment",
+        "version",
+        b"version",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__delete_state: _TypeAlias = _typing.Literal["delete_state"]  # noqa: Y015
-    _WhichOneofArgType__delete_state: _TypeAlias = _typing.Literal["_delete_state", b"_delete_state"]  # noqa: Y015
+    _WhichOneofArgType__delete_state: _TypeAlias = _typing.Literal[
+        "_delete_state", b"_delete_state"
+    ]  # noqa: Y015
     _WhichOneofReturnType__earliest_log_offset: _TypeAlias = _typing.Literal["earliest_log_offset"]  # noqa: Y015
-    _WhichOneofArgType__earliest_log_offset: _TypeAlias = _typing.Literal["_earliest_log_offset", b"_earliest_log_offset"]  # noqa: Y015
+    _WhichOneofArgType__earliest_log_offset: _TypeAlias = _typing.Literal[
+        "_earliest_log_offset", b"_earliest_log_offset"
+    ]  # noqa: Y015
     _WhichOneofReturnType__segment: _TypeAlias = _typing.Literal["segment"]  # noqa: Y015
     _WhichOneofArgType__segment: _TypeAlias = _typing.Literal["_segment", b"_segment"]  # noqa: Y015
     @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__delete_state) -> _WhichOneofReturnType__delete_state | None: ...
+    def WhichOneof(
+        self, oneof_group: _WhichOneofArgType__delete_state
+    ) -> _WhichOneofReturnType__delete_state | None: ...
     @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__earliest_log_offset) -> _WhichOneofReturnType__earliest_log_offset | None: ...
+    def WhichOneof(
+        self, oneof_group: _WhichOneofArgType__earliest_log_offset
+    ) -> _WhichOneofReturnType__earliest_log_offset | None: ...
     @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__segment) -> _WhichOneofReturnType__segment | None: ...
+    def WhichOneof(
+        self, oneof_group: _WhichOneofArgType__segment
+    ) -> _WhichOneofReturnType__segment | None: ...
 
 Global___WatchPartitionResponse: _TypeAlias = WatchPartitionResponse  # noqa: Y015
 
@@ -1445,13 +1736,38 @@ class SegmentEvent(_message.Message):
         trace_id: _builtins.str = ...,
         timestamp_ms: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal[
+        "_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch"
+    ]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "broker_id", b"broker_id", "from_state", b"from_state", "leader_epoch", b"leader_epoch", "reason", b"reason", "sequence", b"sequence", "timestamp_ms", b"timestamp_ms", "to_state", b"to_state", "trace_id", b"trace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "_leader_epoch",
+        b"_leader_epoch",
+        "broker_id",
+        b"broker_id",
+        "from_state",
+        b"from_state",
+        "leader_epoch",
+        b"leader_epoch",
+        "reason",
+        b"reason",
+        "sequence",
+        b"sequence",
+        "timestamp_ms",
+        b"timestamp_ms",
+        "to_state",
+        b"to_state",
+        "trace_id",
+        b"trace_id",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__leader_epoch: _TypeAlias = _typing.Literal["leader_epoch"]  # noqa: Y015
-    _WhichOneofArgType__leader_epoch: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__leader_epoch) -> _WhichOneofReturnType__leader_epoch | None: ...
+    _WhichOneofArgType__leader_epoch: _TypeAlias = _typing.Literal[
+        "_leader_epoch", b"_leader_epoch"
+    ]  # noqa: Y015
+    def WhichOneof(
+        self, oneof_group: _WhichOneofArgType__leader_epoch
+    ) -> _WhichOneofReturnType__leader_epoch | None: ...
 
 Global___SegmentEvent: _TypeAlias = SegmentEvent  # noqa: Y015
 
@@ -1478,3 +1794,116 @@ class GetSegmentHistoryResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetSegmentHistoryResponse: _TypeAlias = GetSegmentHistoryResponse  # noqa: Y015
+
+@_typing.final
+class UpdateTaskPausesRequest(_message.Message):
+    """Pauses or resumes tasks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    RESUME_FIELD_NUMBER: _builtins.int
+    PAUSED_BY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    resume: _builtins.bool
+    """Resume, do not pause."""
+    paused_by: _builtins.str
+    """Who pauses, for people; at most 1,000 characters."""
+    reason: _builtins.str
+    """Why, for people; at most 1,000 characters."""
+    @_builtins.property
+    def partitions(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
+        """Partitions; the pauses of their topics are not touched."""
+
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Whole topics, by name; pauses of their partitions are not touched."""
+
+    def __init__(
+        self,
+        *,
+        partitions: _abc.Iterable[_partition_pb2.TopicIdPartition] | None = ...,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        resume: _builtins.bool = ...,
+        paused_by: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "partitions",
+        b"partitions",
+        "paused_by",
+        b"paused_by",
+        "reason",
+        b"reason",
+        "resume",
+        b"resume",
+        "topics",
+        b"topics",
+    ]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateTaskPausesRequest: _TypeAlias = UpdateTaskPausesRequest  # noqa: Y015
+
+@_typing.final
+class UpdateTaskPausesResponse(_message.Message):
+    """Paused, or resumed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateTaskPausesResponse: _TypeAlias = UpdateTaskPausesResponse  # noqa: Y015
+
+@_typing.final
+class ListTaskPausesRequest(_message.Message):
+    """Asks for everything that is paused."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTaskPausesRequest: _TypeAlias = ListTaskPausesRequest  # noqa: Y015
+
+@_typing.final
+class ListTaskPausesResponse(_message.Message):
+    """A page of pauses."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAUSES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def pauses(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TaskPause]:
+        """By topic, at most 500."""
+
+    def __init__(
+        self,
+        *,
+        pauses: _abc.Iterable[_partition_pb2.TaskPause] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pauses", b"pauses"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTaskPausesResponse: _TypeAlias = ListTaskPausesResponse  # noqa: Y015
