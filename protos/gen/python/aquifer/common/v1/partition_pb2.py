@@ -4,40 +4,43 @@
 # source: aquifer/common/v1/partition.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
 _runtime_version.ValidateProtobufRuntimeVersion(
-    _runtime_version.Domain.PUBLIC, 7, 35, 1, "", "aquifer/common/v1/partition.proto"
+    _runtime_version.Domain.PUBLIC,
+    7,
+    35,
+    1,
+    '',
+    'aquifer/common/v1/partition.proto'
 )
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n!aquifer/common/v1/partition.proto\x12\x11\x61quifer.common.v1"F\n\x10TopicIdPartition\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\x05"7\n\x10LeaderEpochEntry\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x14\n\x0cstart_offset\x18\x02 \x01(\x03"\xcb\x02\n\x0bTopicConfig\x12\x1d\n\x15remote_storage_enable\x18\x01 \x01(\x08\x12\x14\n\x0cretention_ms\x18\x02 \x01(\x03\x12\x17\n\x0fretention_bytes\x18\x03 \x01(\x03\x12\x1a\n\x12local_retention_ms\x18\x04 \x01(\x03\x12\x1d\n\x15local_retention_bytes\x18\x05 \x01(\x03\x12\x1f\n\x17remote_log_copy_disable\x18\x06 \x01(\x08\x12)\n\x1cremote_log_retention_minutes\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12\'\n\x1aremote_log_retention_bytes\x18\x08 \x01(\x03H\x01\x88\x01\x01\x42\x1f\n\x1d_remote_log_retention_minutesB\x1d\n\x1b_remote_log_retention_bytes"T\n\x12\x41\x62ortedTransaction\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x14\n\x0c\x66irst_offset\x18\x02 \x01(\x03\x12\x13\n\x0blast_offset\x18\x03 \x01(\x03"\x9a\x01\n\tTaskPause\x12\r\n\x05topic\x18\x01 \x01(\t\x12;\n\tpartition\x18\x02 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartitionH\x00\x88\x01\x01\x12\x10\n\x08since_ms\x18\x03 \x01(\x03\x12\x11\n\tpaused_by\x18\x04 \x01(\t\x12\x0e\n\x06reason\x18\x05 \x01(\tB\x0c\n\n_partition*{\n\x0eIsolationLevel\x12\x1f\n\x1bISOLATION_LEVEL_UNSPECIFIED\x10\x00\x12$\n ISOLATION_LEVEL_READ_UNCOMMITTED\x10\x01\x12"\n\x1eISOLATION_LEVEL_READ_COMMITTED\x10\x02\x62\x06proto3'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!aquifer/common/v1/partition.proto\x12\x11\x61quifer.common.v1\"F\n\x10TopicIdPartition\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\x05\"7\n\x10LeaderEpochEntry\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x14\n\x0cstart_offset\x18\x02 \x01(\x03\"\xcb\x02\n\x0bTopicConfig\x12\x1d\n\x15remote_storage_enable\x18\x01 \x01(\x08\x12\x14\n\x0cretention_ms\x18\x02 \x01(\x03\x12\x17\n\x0fretention_bytes\x18\x03 \x01(\x03\x12\x1a\n\x12local_retention_ms\x18\x04 \x01(\x03\x12\x1d\n\x15local_retention_bytes\x18\x05 \x01(\x03\x12\x1f\n\x17remote_log_copy_disable\x18\x06 \x01(\x08\x12)\n\x1cremote_log_retention_minutes\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12\'\n\x1aremote_log_retention_bytes\x18\x08 \x01(\x03H\x01\x88\x01\x01\x42\x1f\n\x1d_remote_log_retention_minutesB\x1d\n\x1b_remote_log_retention_bytes\"T\n\x12\x41\x62ortedTransaction\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x14\n\x0c\x66irst_offset\x18\x02 \x01(\x03\x12\x13\n\x0blast_offset\x18\x03 \x01(\x03\"\x9a\x01\n\tTaskPause\x12\r\n\x05topic\x18\x01 \x01(\t\x12;\n\tpartition\x18\x02 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartitionH\x00\x88\x01\x01\x12\x10\n\x08since_ms\x18\x03 \x01(\x03\x12\x11\n\tpaused_by\x18\x04 \x01(\t\x12\x0e\n\x06reason\x18\x05 \x01(\tB\x0c\n\n_partition*{\n\x0eIsolationLevel\x12\x1f\n\x1bISOLATION_LEVEL_UNSPECIFIED\x10\x00\x12$\n ISOLATION_LEVEL_READ_UNCOMMITTED\x10\x01\x12\"\n\x1eISOLATION_LEVEL_READ_COMMITTED\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "aquifer.common.v1.partition_pb2", _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'aquifer.common.v1.partition_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_ISOLATIONLEVEL"]._serialized_start = 762
-    _globals["_ISOLATIONLEVEL"]._serialized_end = 885
-    _globals["_TOPICIDPARTITION"]._serialized_start = 56
-    _globals["_TOPICIDPARTITION"]._serialized_end = 126
-    _globals["_LEADEREPOCHENTRY"]._serialized_start = 128
-    _globals["_LEADEREPOCHENTRY"]._serialized_end = 183
-    _globals["_TOPICCONFIG"]._serialized_start = 186
-    _globals["_TOPICCONFIG"]._serialized_end = 517
-    _globals["_ABORTEDTRANSACTION"]._serialized_start = 519
-    _globals["_ABORTEDTRANSACTION"]._serialized_end = 603
-    _globals["_TASKPAUSE"]._serialized_start = 606
-    _globals["_TASKPAUSE"]._serialized_end = 760
+  DESCRIPTOR._loaded_options = None
+  _globals['_ISOLATIONLEVEL']._serialized_start=762
+  _globals['_ISOLATIONLEVEL']._serialized_end=885
+  _globals['_TOPICIDPARTITION']._serialized_start=56
+  _globals['_TOPICIDPARTITION']._serialized_end=126
+  _globals['_LEADEREPOCHENTRY']._serialized_start=128
+  _globals['_LEADEREPOCHENTRY']._serialized_end=183
+  _globals['_TOPICCONFIG']._serialized_start=186
+  _globals['_TOPICCONFIG']._serialized_end=517
+  _globals['_ABORTEDTRANSACTION']._serialized_start=519
+  _globals['_ABORTEDTRANSACTION']._serialized_end=603
+  _globals['_TASKPAUSE']._serialized_start=606
+  _globals['_TASKPAUSE']._serialized_end=760
 # @@protoc_insertion_point(module_scope)

@@ -21,9 +21,7 @@ class _IsolationLevel:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _IsolationLevelEnumTypeWrapper(
-    _enum_type_wrapper._EnumTypeWrapper[_IsolationLevel.ValueType], _builtins.type
-):
+class _IsolationLevelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IsolationLevel.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ISOLATION_LEVEL_UNSPECIFIED: _IsolationLevel.ValueType  # 0
     """Not given; treated as READ_UNCOMMITTED."""
@@ -67,9 +65,7 @@ class TopicIdPartition(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "partition", b"partition", "topic", b"topic", "topic_id", b"topic_id"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -95,9 +91,7 @@ class LeaderEpochEntry(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "epoch", b"epoch", "start_offset", b"start_offset"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "start_offset", b"start_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -145,60 +139,18 @@ class TopicConfig(_message.Message):
         remote_log_retention_minutes: _builtins.int | None = ...,
         remote_log_retention_bytes: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "_remote_log_retention_bytes",
-        b"_remote_log_retention_bytes",
-        "_remote_log_retention_minutes",
-        b"_remote_log_retention_minutes",
-        "remote_log_retention_bytes",
-        b"remote_log_retention_bytes",
-        "remote_log_retention_minutes",
-        b"remote_log_retention_minutes",
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_remote_log_retention_bytes", b"_remote_log_retention_bytes", "_remote_log_retention_minutes", b"_remote_log_retention_minutes", "remote_log_retention_bytes", b"remote_log_retention_bytes", "remote_log_retention_minutes", b"remote_log_retention_minutes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_remote_log_retention_bytes",
-        b"_remote_log_retention_bytes",
-        "_remote_log_retention_minutes",
-        b"_remote_log_retention_minutes",
-        "local_retention_bytes",
-        b"local_retention_bytes",
-        "local_retention_ms",
-        b"local_retention_ms",
-        "remote_log_copy_disable",
-        b"remote_log_copy_disable",
-        "remote_log_retention_bytes",
-        b"remote_log_retention_bytes",
-        "remote_log_retention_minutes",
-        b"remote_log_retention_minutes",
-        "remote_storage_enable",
-        b"remote_storage_enable",
-        "retention_bytes",
-        b"retention_bytes",
-        "retention_ms",
-        b"retention_ms",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_remote_log_retention_bytes", b"_remote_log_retention_bytes", "_remote_log_retention_minutes", b"_remote_log_retention_minutes", "local_retention_bytes", b"local_retention_bytes", "local_retention_ms", b"local_retention_ms", "remote_log_copy_disable", b"remote_log_copy_disable", "remote_log_retention_bytes", b"remote_log_retention_bytes", "remote_log_retention_minutes", b"remote_log_retention_minutes", "remote_storage_enable", b"remote_storage_enable", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__remote_log_retention_bytes: _TypeAlias = _typing.Literal[
-        "remote_log_retention_bytes"
-    ]  # noqa: Y015
-    _WhichOneofArgType__remote_log_retention_bytes: _TypeAlias = _typing.Literal[
-        "_remote_log_retention_bytes", b"_remote_log_retention_bytes"
-    ]  # noqa: Y015
-    _WhichOneofReturnType__remote_log_retention_minutes: _TypeAlias = _typing.Literal[
-        "remote_log_retention_minutes"
-    ]  # noqa: Y015
-    _WhichOneofArgType__remote_log_retention_minutes: _TypeAlias = _typing.Literal[
-        "_remote_log_retention_minutes", b"_remote_log_retention_minutes"
-    ]  # noqa: Y015
+    _WhichOneofReturnType__remote_log_retention_bytes: _TypeAlias = _typing.Literal["remote_log_retention_bytes"]  # noqa: Y015
+    _WhichOneofArgType__remote_log_retention_bytes: _TypeAlias = _typing.Literal["_remote_log_retention_bytes", b"_remote_log_retention_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__remote_log_retention_minutes: _TypeAlias = _typing.Literal["remote_log_retention_minutes"]  # noqa: Y015
+    _WhichOneofArgType__remote_log_retention_minutes: _TypeAlias = _typing.Literal["_remote_log_retention_minutes", b"_remote_log_retention_minutes"]  # noqa: Y015
     @_typing.overload
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__remote_log_retention_bytes
-    ) -> _WhichOneofReturnType__remote_log_retention_bytes | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__remote_log_retention_bytes) -> _WhichOneofReturnType__remote_log_retention_bytes | None: ...
     @_typing.overload
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__remote_log_retention_minutes
-    ) -> _WhichOneofReturnType__remote_log_retention_minutes | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__remote_log_retention_minutes) -> _WhichOneofReturnType__remote_log_retention_minutes | None: ...
 
 Global___TopicConfig: _TypeAlias = TopicConfig  # noqa: Y015
 
@@ -228,14 +180,7 @@ class AbortedTransaction(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "first_offset",
-        b"first_offset",
-        "last_offset",
-        b"last_offset",
-        "producer_id",
-        b"producer_id",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_offset", b"first_offset", "last_offset", b"last_offset", "producer_id", b"producer_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -273,29 +218,12 @@ class TaskPause(_message.Message):
         paused_by: _builtins.str = ...,
         reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "_partition", b"_partition", "partition", b"partition"
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_partition", b"_partition", "partition", b"partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_partition",
-        b"_partition",
-        "partition",
-        b"partition",
-        "paused_by",
-        b"paused_by",
-        "reason",
-        b"reason",
-        "since_ms",
-        b"since_ms",
-        "topic",
-        b"topic",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_partition", b"_partition", "partition", b"partition", "paused_by", b"paused_by", "reason", b"reason", "since_ms", b"since_ms", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__partition: _TypeAlias = _typing.Literal["partition"]  # noqa: Y015
     _WhichOneofArgType__partition: _TypeAlias = _typing.Literal["_partition", b"_partition"]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__partition
-    ) -> _WhichOneofReturnType__partition | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__partition) -> _WhichOneofReturnType__partition | None: ...
 
 Global___TaskPause: _TypeAlias = TaskPause  # noqa: Y015

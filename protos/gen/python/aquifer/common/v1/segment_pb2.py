@@ -4,15 +4,18 @@
 # source: aquifer/common/v1/segment.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
 _runtime_version.ValidateProtobufRuntimeVersion(
-    _runtime_version.Domain.PUBLIC, 7, 35, 1, "", "aquifer/common/v1/segment.proto"
+    _runtime_version.Domain.PUBLIC,
+    7,
+    35,
+    1,
+    '',
+    'aquifer/common/v1/segment.proto'
 )
 # @@protoc_insertion_point(imports)
 
@@ -22,35 +25,33 @@ _sym_db = _symbol_database.Default()
 from aquifer.common.v1 import partition_pb2 as aquifer_dot_common_dot_v1_dot_partition__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n\x1f\x61quifer/common/v1/segment.proto\x12\x11\x61quifer.common.v1\x1a!aquifer/common/v1/partition.proto"a\n\x12RemoteLogSegmentId\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\n\n\x02id\x18\x02 \x01(\t"\x89\x04\n\x18RemoteLogSegmentMetadata\x12\x39\n\nsegment_id\x18\x01 \x01(\x0b\x32%.aquifer.common.v1.RemoteLogSegmentId\x12\x14\n\x0cstart_offset\x18\x02 \x01(\x03\x12\x12\n\nend_offset\x18\x03 \x01(\x03\x12\x11\n\tbroker_id\x18\x04 \x01(\x05\x12\x18\n\x10max_timestamp_ms\x18\x05 \x01(\x03\x12\x1a\n\x12\x65vent_timestamp_ms\x18\x06 \x01(\x03\x12\x1a\n\x12segment_size_bytes\x18\x07 \x01(\x03\x12\x37\n\x05state\x18\x08 \x01(\x0e\x32(.aquifer.common.v1.RemoteLogSegmentState\x12\x63\n\x15segment_leader_epochs\x18\t \x03(\x0b\x32\x44.aquifer.common.v1.RemoteLogSegmentMetadata.SegmentLeaderEpochsEntry\x12\x1c\n\x0f\x63ustom_metadata\x18\n \x01(\x0cH\x00\x88\x01\x01\x12\x17\n\x0ftxn_index_empty\x18\x0b \x01(\x08\x1a:\n\x18SegmentLeaderEpochsEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x42\x12\n\x10_custom_metadata"\x85\x02\n\x1eRemoteLogSegmentMetadataUpdate\x12\x39\n\nsegment_id\x18\x01 \x01(\x0b\x32%.aquifer.common.v1.RemoteLogSegmentId\x12\x1a\n\x12\x65vent_timestamp_ms\x18\x02 \x01(\x03\x12\x1c\n\x0f\x63ustom_metadata\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x12\x37\n\x05state\x18\x04 \x01(\x0e\x32(.aquifer.common.v1.RemoteLogSegmentState\x12\x11\n\tbroker_id\x18\x05 \x01(\x05\x12\x0e\n\x06reason\x18\x06 \x01(\tB\x12\n\x10_custom_metadata"\x8c\x03\n\rStoredSegment\x12=\n\x08metadata\x18\x01 \x01(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadata\x12\x13\n\x0bobject_keys\x18\x02 \x03(\t\x12\x14\n\x0cstored_bytes\x18\x03 \x01(\x03\x12\x16\n\x0eoriginal_bytes\x18\x04 \x01(\x03\x12\x13\n\x0b\x63hunk_count\x18\x05 \x01(\x05\x12\r\n\x05\x63odec\x18\x06 \x01(\t\x12\x13\n\x06key_id\x18\x07 \x01(\tH\x00\x88\x01\x01\x12<\n\x06sha256\x18\x08 \x03(\x0b\x32,.aquifer.common.v1.StoredSegment.Sha256Entry\x12\x16\n\x0ewriter_version\x18\t \x01(\t\x12\x1c\n\x0f\x63ustom_metadata\x18\n \x01(\x0cH\x01\x88\x01\x01\x1a-\n\x0bSha256Entry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\t\n\x07_key_idB\x12\n\x10_custom_metadata*\x93\x02\n\x15RemoteLogSegmentState\x12(\n$REMOTE_LOG_SEGMENT_STATE_UNSPECIFIED\x10\x00\x12\x31\n-REMOTE_LOG_SEGMENT_STATE_COPY_SEGMENT_STARTED\x10\x01\x12\x32\n.REMOTE_LOG_SEGMENT_STATE_COPY_SEGMENT_FINISHED\x10\x02\x12\x33\n/REMOTE_LOG_SEGMENT_STATE_DELETE_SEGMENT_STARTED\x10\x03\x12\x34\n0REMOTE_LOG_SEGMENT_STATE_DELETE_SEGMENT_FINISHED\x10\x04*\xff\x01\n\x1aRemotePartitionDeleteState\x12-\n)REMOTE_PARTITION_DELETE_STATE_UNSPECIFIED\x10\x00\x12\x39\n5REMOTE_PARTITION_DELETE_STATE_DELETE_PARTITION_MARKED\x10\x01\x12:\n6REMOTE_PARTITION_DELETE_STATE_DELETE_PARTITION_STARTED\x10\x02\x12;\n7REMOTE_PARTITION_DELETE_STATE_DELETE_PARTITION_FINISHED\x10\x03*\xd4\x01\n\tIndexType\x12\x1a\n\x16INDEX_TYPE_UNSPECIFIED\x10\x00\x12\x15\n\x11INDEX_TYPE_OFFSET\x10\x01\x12\x18\n\x14INDEX_TYPE_TIMESTAMP\x10\x02\x12 \n\x1cINDEX_TYPE_PRODUCER_SNAPSHOT\x10\x03\x12\x1a\n\x16INDEX_TYPE_TRANSACTION\x10\x04\x12\x1b\n\x17INDEX_TYPE_LEADER_EPOCH\x10\x05\x12\x1f\n\x1bINDEX_TYPE_REMOTE_LOG_INDEX\x10\x06\x62\x06proto3'
-)
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x61quifer/common/v1/segment.proto\x12\x11\x61quifer.common.v1\x1a!aquifer/common/v1/partition.proto\"a\n\x12RemoteLogSegmentId\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\n\n\x02id\x18\x02 \x01(\t\"\x89\x04\n\x18RemoteLogSegmentMetadata\x12\x39\n\nsegment_id\x18\x01 \x01(\x0b\x32%.aquifer.common.v1.RemoteLogSegmentId\x12\x14\n\x0cstart_offset\x18\x02 \x01(\x03\x12\x12\n\nend_offset\x18\x03 \x01(\x03\x12\x11\n\tbroker_id\x18\x04 \x01(\x05\x12\x18\n\x10max_timestamp_ms\x18\x05 \x01(\x03\x12\x1a\n\x12\x65vent_timestamp_ms\x18\x06 \x01(\x03\x12\x1a\n\x12segment_size_bytes\x18\x07 \x01(\x03\x12\x37\n\x05state\x18\x08 \x01(\x0e\x32(.aquifer.common.v1.RemoteLogSegmentState\x12\x63\n\x15segment_leader_epochs\x18\t \x03(\x0b\x32\x44.aquifer.common.v1.RemoteLogSegmentMetadata.SegmentLeaderEpochsEntry\x12\x1c\n\x0f\x63ustom_metadata\x18\n \x01(\x0cH\x00\x88\x01\x01\x12\x17\n\x0ftxn_index_empty\x18\x0b \x01(\x08\x1a:\n\x18SegmentLeaderEpochsEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x42\x12\n\x10_custom_metadata\"\x85\x02\n\x1eRemoteLogSegmentMetadataUpdate\x12\x39\n\nsegment_id\x18\x01 \x01(\x0b\x32%.aquifer.common.v1.RemoteLogSegmentId\x12\x1a\n\x12\x65vent_timestamp_ms\x18\x02 \x01(\x03\x12\x1c\n\x0f\x63ustom_metadata\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x12\x37\n\x05state\x18\x04 \x01(\x0e\x32(.aquifer.common.v1.RemoteLogSegmentState\x12\x11\n\tbroker_id\x18\x05 \x01(\x05\x12\x0e\n\x06reason\x18\x06 \x01(\tB\x12\n\x10_custom_metadata\"\x8c\x03\n\rStoredSegment\x12=\n\x08metadata\x18\x01 \x01(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadata\x12\x13\n\x0bobject_keys\x18\x02 \x03(\t\x12\x14\n\x0cstored_bytes\x18\x03 \x01(\x03\x12\x16\n\x0eoriginal_bytes\x18\x04 \x01(\x03\x12\x13\n\x0b\x63hunk_count\x18\x05 \x01(\x05\x12\r\n\x05\x63odec\x18\x06 \x01(\t\x12\x13\n\x06key_id\x18\x07 \x01(\tH\x00\x88\x01\x01\x12<\n\x06sha256\x18\x08 \x03(\x0b\x32,.aquifer.common.v1.StoredSegment.Sha256Entry\x12\x16\n\x0ewriter_version\x18\t \x01(\t\x12\x1c\n\x0f\x63ustom_metadata\x18\n \x01(\x0cH\x01\x88\x01\x01\x1a-\n\x0bSha256Entry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\t\n\x07_key_idB\x12\n\x10_custom_metadata*\x93\x02\n\x15RemoteLogSegmentState\x12(\n$REMOTE_LOG_SEGMENT_STATE_UNSPECIFIED\x10\x00\x12\x31\n-REMOTE_LOG_SEGMENT_STATE_COPY_SEGMENT_STARTED\x10\x01\x12\x32\n.REMOTE_LOG_SEGMENT_STATE_COPY_SEGMENT_FINISHED\x10\x02\x12\x33\n/REMOTE_LOG_SEGMENT_STATE_DELETE_SEGMENT_STARTED\x10\x03\x12\x34\n0REMOTE_LOG_SEGMENT_STATE_DELETE_SEGMENT_FINISHED\x10\x04*\xff\x01\n\x1aRemotePartitionDeleteState\x12-\n)REMOTE_PARTITION_DELETE_STATE_UNSPECIFIED\x10\x00\x12\x39\n5REMOTE_PARTITION_DELETE_STATE_DELETE_PARTITION_MARKED\x10\x01\x12:\n6REMOTE_PARTITION_DELETE_STATE_DELETE_PARTITION_STARTED\x10\x02\x12;\n7REMOTE_PARTITION_DELETE_STATE_DELETE_PARTITION_FINISHED\x10\x03*\xd4\x01\n\tIndexType\x12\x1a\n\x16INDEX_TYPE_UNSPECIFIED\x10\x00\x12\x15\n\x11INDEX_TYPE_OFFSET\x10\x01\x12\x18\n\x14INDEX_TYPE_TIMESTAMP\x10\x02\x12 \n\x1cINDEX_TYPE_PRODUCER_SNAPSHOT\x10\x03\x12\x1a\n\x16INDEX_TYPE_TRANSACTION\x10\x04\x12\x1b\n\x17INDEX_TYPE_LEADER_EPOCH\x10\x05\x12\x1f\n\x1bINDEX_TYPE_REMOTE_LOG_INDEX\x10\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "aquifer.common.v1.segment_pb2", _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'aquifer.common.v1.segment_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_REMOTELOGSEGMENTMETADATA_SEGMENTLEADEREPOCHSENTRY"]._loaded_options = None
-    _globals["_REMOTELOGSEGMENTMETADATA_SEGMENTLEADEREPOCHSENTRY"]._serialized_options = b"8\001"
-    _globals["_STOREDSEGMENT_SHA256ENTRY"]._loaded_options = None
-    _globals["_STOREDSEGMENT_SHA256ENTRY"]._serialized_options = b"8\001"
-    _globals["_REMOTELOGSEGMENTSTATE"]._serialized_start = 1376
-    _globals["_REMOTELOGSEGMENTSTATE"]._serialized_end = 1651
-    _globals["_REMOTEPARTITIONDELETESTATE"]._serialized_start = 1654
-    _globals["_REMOTEPARTITIONDELETESTATE"]._serialized_end = 1909
-    _globals["_INDEXTYPE"]._serialized_start = 1912
-    _globals["_INDEXTYPE"]._serialized_end = 2124
-    _globals["_REMOTELOGSEGMENTID"]._serialized_start = 89
-    _globals["_REMOTELOGSEGMENTID"]._serialized_end = 186
-    _globals["_REMOTELOGSEGMENTMETADATA"]._serialized_start = 189
-    _globals["_REMOTELOGSEGMENTMETADATA"]._serialized_end = 710
-    _globals["_REMOTELOGSEGMENTMETADATA_SEGMENTLEADEREPOCHSENTRY"]._serialized_start = 632
-    _globals["_REMOTELOGSEGMENTMETADATA_SEGMENTLEADEREPOCHSENTRY"]._serialized_end = 690
-    _globals["_REMOTELOGSEGMENTMETADATAUPDATE"]._serialized_start = 713
-    _globals["_REMOTELOGSEGMENTMETADATAUPDATE"]._serialized_end = 974
-    _globals["_STOREDSEGMENT"]._serialized_start = 977
-    _globals["_STOREDSEGMENT"]._serialized_end = 1373
-    _globals["_STOREDSEGMENT_SHA256ENTRY"]._serialized_start = 1297
-    _globals["_STOREDSEGMENT_SHA256ENTRY"]._serialized_end = 1342
+  DESCRIPTOR._loaded_options = None
+  _globals['_REMOTELOGSEGMENTMETADATA_SEGMENTLEADEREPOCHSENTRY']._loaded_options = None
+  _globals['_REMOTELOGSEGMENTMETADATA_SEGMENTLEADEREPOCHSENTRY']._serialized_options = b'8\001'
+  _globals['_STOREDSEGMENT_SHA256ENTRY']._loaded_options = None
+  _globals['_STOREDSEGMENT_SHA256ENTRY']._serialized_options = b'8\001'
+  _globals['_REMOTELOGSEGMENTSTATE']._serialized_start=1376
+  _globals['_REMOTELOGSEGMENTSTATE']._serialized_end=1651
+  _globals['_REMOTEPARTITIONDELETESTATE']._serialized_start=1654
+  _globals['_REMOTEPARTITIONDELETESTATE']._serialized_end=1909
+  _globals['_INDEXTYPE']._serialized_start=1912
+  _globals['_INDEXTYPE']._serialized_end=2124
+  _globals['_REMOTELOGSEGMENTID']._serialized_start=89
+  _globals['_REMOTELOGSEGMENTID']._serialized_end=186
+  _globals['_REMOTELOGSEGMENTMETADATA']._serialized_start=189
+  _globals['_REMOTELOGSEGMENTMETADATA']._serialized_end=710
+  _globals['_REMOTELOGSEGMENTMETADATA_SEGMENTLEADEREPOCHSENTRY']._serialized_start=632
+  _globals['_REMOTELOGSEGMENTMETADATA_SEGMENTLEADEREPOCHSENTRY']._serialized_end=690
+  _globals['_REMOTELOGSEGMENTMETADATAUPDATE']._serialized_start=713
+  _globals['_REMOTELOGSEGMENTMETADATAUPDATE']._serialized_end=974
+  _globals['_STOREDSEGMENT']._serialized_start=977
+  _globals['_STOREDSEGMENT']._serialized_end=1373
+  _globals['_STOREDSEGMENT_SHA256ENTRY']._serialized_start=1297
+  _globals['_STOREDSEGMENT_SHA256ENTRY']._serialized_end=1342
 # @@protoc_insertion_point(module_scope)

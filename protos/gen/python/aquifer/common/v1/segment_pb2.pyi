@@ -24,9 +24,7 @@ class _RemoteLogSegmentState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _RemoteLogSegmentStateEnumTypeWrapper(
-    _enum_type_wrapper._EnumTypeWrapper[_RemoteLogSegmentState.ValueType], _builtins.type
-):
+class _RemoteLogSegmentStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RemoteLogSegmentState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     REMOTE_LOG_SEGMENT_STATE_UNSPECIFIED: _RemoteLogSegmentState.ValueType  # 0
     """Never valid."""
@@ -39,9 +37,7 @@ class _RemoteLogSegmentStateEnumTypeWrapper(
     REMOTE_LOG_SEGMENT_STATE_DELETE_SEGMENT_FINISHED: _RemoteLogSegmentState.ValueType  # 4
     """The objects are gone."""
 
-class RemoteLogSegmentState(
-    _RemoteLogSegmentState, metaclass=_RemoteLogSegmentStateEnumTypeWrapper
-):
+class RemoteLogSegmentState(_RemoteLogSegmentState, metaclass=_RemoteLogSegmentStateEnumTypeWrapper):
     """State of one copy of a segment. Kafka's byte ids are these values minus one."""
 
 REMOTE_LOG_SEGMENT_STATE_UNSPECIFIED: RemoteLogSegmentState.ValueType  # 0
@@ -60,28 +56,18 @@ class _RemotePartitionDeleteState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _RemotePartitionDeleteStateEnumTypeWrapper(
-    _enum_type_wrapper._EnumTypeWrapper[_RemotePartitionDeleteState.ValueType], _builtins.type
-):
+class _RemotePartitionDeleteStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RemotePartitionDeleteState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     REMOTE_PARTITION_DELETE_STATE_UNSPECIFIED: _RemotePartitionDeleteState.ValueType  # 0
     """Never valid."""
-    REMOTE_PARTITION_DELETE_STATE_DELETE_PARTITION_MARKED: (
-        _RemotePartitionDeleteState.ValueType
-    )  # 1
+    REMOTE_PARTITION_DELETE_STATE_DELETE_PARTITION_MARKED: _RemotePartitionDeleteState.ValueType  # 1
     """Marked for deletion; segments stay readable."""
-    REMOTE_PARTITION_DELETE_STATE_DELETE_PARTITION_STARTED: (
-        _RemotePartitionDeleteState.ValueType
-    )  # 2
+    REMOTE_PARTITION_DELETE_STATE_DELETE_PARTITION_STARTED: _RemotePartitionDeleteState.ValueType  # 2
     """Deletion is under way; segments that are not yet deleted stay readable."""
-    REMOTE_PARTITION_DELETE_STATE_DELETE_PARTITION_FINISHED: (
-        _RemotePartitionDeleteState.ValueType
-    )  # 3
+    REMOTE_PARTITION_DELETE_STATE_DELETE_PARTITION_FINISHED: _RemotePartitionDeleteState.ValueType  # 3
     """All segments are deleted; the partition is forgotten."""
 
-class RemotePartitionDeleteState(
-    _RemotePartitionDeleteState, metaclass=_RemotePartitionDeleteStateEnumTypeWrapper
-):
+class RemotePartitionDeleteState(_RemotePartitionDeleteState, metaclass=_RemotePartitionDeleteStateEnumTypeWrapper):
     """State of the deletion of a partition's remote data. Kafka's byte ids are these values minus one."""
 
 REMOTE_PARTITION_DELETE_STATE_UNSPECIFIED: RemotePartitionDeleteState.ValueType  # 0
@@ -98,9 +84,7 @@ class _IndexType:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _IndexTypeEnumTypeWrapper(
-    _enum_type_wrapper._EnumTypeWrapper[_IndexType.ValueType], _builtins.type
-):
+class _IndexTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IndexType.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     INDEX_TYPE_UNSPECIFIED: _IndexType.ValueType  # 0
     """Never valid."""
@@ -158,9 +142,7 @@ class RemoteLogSegmentId(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "id", b"id", "topic_id_partition", b"topic_id_partition"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -246,49 +228,13 @@ class RemoteLogSegmentMetadata(_message.Message):
         custom_metadata: _builtins.bytes | None = ...,
         txn_index_empty: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "_custom_metadata",
-        b"_custom_metadata",
-        "custom_metadata",
-        b"custom_metadata",
-        "segment_id",
-        b"segment_id",
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_custom_metadata", b"_custom_metadata", "custom_metadata", b"custom_metadata", "segment_id", b"segment_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_custom_metadata",
-        b"_custom_metadata",
-        "broker_id",
-        b"broker_id",
-        "custom_metadata",
-        b"custom_metadata",
-        "end_offset",
-        b"end_offset",
-        "event_timestamp_ms",
-        b"event_timestamp_ms",
-        "max_timestamp_ms",
-        b"max_timestamp_ms",
-        "segment_id",
-        b"segment_id",
-        "segment_leader_epochs",
-        b"segment_leader_epochs",
-        "segment_size_bytes",
-        b"segment_size_bytes",
-        "start_offset",
-        b"start_offset",
-        "state",
-        b"state",
-        "txn_index_empty",
-        b"txn_index_empty",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_custom_metadata", b"_custom_metadata", "broker_id", b"broker_id", "custom_metadata", b"custom_metadata", "end_offset", b"end_offset", "event_timestamp_ms", b"event_timestamp_ms", "max_timestamp_ms", b"max_timestamp_ms", "segment_id", b"segment_id", "segment_leader_epochs", b"segment_leader_epochs", "segment_size_bytes", b"segment_size_bytes", "start_offset", b"start_offset", "state", b"state", "txn_index_empty", b"txn_index_empty"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__custom_metadata: _TypeAlias = _typing.Literal["custom_metadata"]  # noqa: Y015
-    _WhichOneofArgType__custom_metadata: _TypeAlias = _typing.Literal[
-        "_custom_metadata", b"_custom_metadata"
-    ]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__custom_metadata
-    ) -> _WhichOneofReturnType__custom_metadata | None: ...
+    _WhichOneofArgType__custom_metadata: _TypeAlias = _typing.Literal["_custom_metadata", b"_custom_metadata"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__custom_metadata) -> _WhichOneofReturnType__custom_metadata | None: ...
 
 Global___RemoteLogSegmentMetadata: _TypeAlias = RemoteLogSegmentMetadata  # noqa: Y015
 
@@ -328,39 +274,13 @@ class RemoteLogSegmentMetadataUpdate(_message.Message):
         broker_id: _builtins.int = ...,
         reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "_custom_metadata",
-        b"_custom_metadata",
-        "custom_metadata",
-        b"custom_metadata",
-        "segment_id",
-        b"segment_id",
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_custom_metadata", b"_custom_metadata", "custom_metadata", b"custom_metadata", "segment_id", b"segment_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_custom_metadata",
-        b"_custom_metadata",
-        "broker_id",
-        b"broker_id",
-        "custom_metadata",
-        b"custom_metadata",
-        "event_timestamp_ms",
-        b"event_timestamp_ms",
-        "reason",
-        b"reason",
-        "segment_id",
-        b"segment_id",
-        "state",
-        b"state",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_custom_metadata", b"_custom_metadata", "broker_id", b"broker_id", "custom_metadata", b"custom_metadata", "event_timestamp_ms", b"event_timestamp_ms", "reason", b"reason", "segment_id", b"segment_id", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__custom_metadata: _TypeAlias = _typing.Literal["custom_metadata"]  # noqa: Y015
-    _WhichOneofArgType__custom_metadata: _TypeAlias = _typing.Literal[
-        "_custom_metadata", b"_custom_metadata"
-    ]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__custom_metadata
-    ) -> _WhichOneofReturnType__custom_metadata | None: ...
+    _WhichOneofArgType__custom_metadata: _TypeAlias = _typing.Literal["_custom_metadata", b"_custom_metadata"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__custom_metadata) -> _WhichOneofReturnType__custom_metadata | None: ...
 
 Global___RemoteLogSegmentMetadataUpdate: _TypeAlias = RemoteLogSegmentMetadataUpdate  # noqa: Y015
 
@@ -440,59 +360,17 @@ class StoredSegment(_message.Message):
         writer_version: _builtins.str = ...,
         custom_metadata: _builtins.bytes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "_custom_metadata",
-        b"_custom_metadata",
-        "_key_id",
-        b"_key_id",
-        "custom_metadata",
-        b"custom_metadata",
-        "key_id",
-        b"key_id",
-        "metadata",
-        b"metadata",
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_custom_metadata", b"_custom_metadata", "_key_id", b"_key_id", "custom_metadata", b"custom_metadata", "key_id", b"key_id", "metadata", b"metadata"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_custom_metadata",
-        b"_custom_metadata",
-        "_key_id",
-        b"_key_id",
-        "chunk_count",
-        b"chunk_count",
-        "codec",
-        b"codec",
-        "custom_metadata",
-        b"custom_metadata",
-        "key_id",
-        b"key_id",
-        "metadata",
-        b"metadata",
-        "object_keys",
-        b"object_keys",
-        "original_bytes",
-        b"original_bytes",
-        "sha256",
-        b"sha256",
-        "stored_bytes",
-        b"stored_bytes",
-        "writer_version",
-        b"writer_version",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_custom_metadata", b"_custom_metadata", "_key_id", b"_key_id", "chunk_count", b"chunk_count", "codec", b"codec", "custom_metadata", b"custom_metadata", "key_id", b"key_id", "metadata", b"metadata", "object_keys", b"object_keys", "original_bytes", b"original_bytes", "sha256", b"sha256", "stored_bytes", b"stored_bytes", "writer_version", b"writer_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__custom_metadata: _TypeAlias = _typing.Literal["custom_metadata"]  # noqa: Y015
-    _WhichOneofArgType__custom_metadata: _TypeAlias = _typing.Literal[
-        "_custom_metadata", b"_custom_metadata"
-    ]  # noqa: Y015
+    _WhichOneofArgType__custom_metadata: _TypeAlias = _typing.Literal["_custom_metadata", b"_custom_metadata"]  # noqa: Y015
     _WhichOneofReturnType__key_id: _TypeAlias = _typing.Literal["key_id"]  # noqa: Y015
     _WhichOneofArgType__key_id: _TypeAlias = _typing.Literal["_key_id", b"_key_id"]  # noqa: Y015
     @_typing.overload
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__custom_metadata
-    ) -> _WhichOneofReturnType__custom_metadata | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__custom_metadata) -> _WhichOneofReturnType__custom_metadata | None: ...
     @_typing.overload
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__key_id
-    ) -> _WhichOneofReturnType__key_id | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__key_id) -> _WhichOneofReturnType__key_id | None: ...
 
 Global___StoredSegment: _TypeAlias = StoredSegment  # noqa: Y015

@@ -4,20 +4,18 @@
 # source: aquifer/manager/v1/remote_log_manager_service.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
 _runtime_version.ValidateProtobufRuntimeVersion(
     _runtime_version.Domain.PUBLIC,
     7,
     35,
     1,
-    "",
-    "aquifer/manager/v1/remote_log_manager_service.proto",
+    '',
+    'aquifer/manager/v1/remote_log_manager_service.proto'
 )
 # @@protoc_insertion_point(imports)
 
@@ -28,101 +26,97 @@ from aquifer.common.v1 import partition_pb2 as aquifer_dot_common_dot_v1_dot_par
 from aquifer.common.v1 import segment_pb2 as aquifer_dot_common_dot_v1_dot_segment__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n3aquifer/manager/v1/remote_log_manager_service.proto\x12\x12\x61quifer.manager.v1\x1a!aquifer/common/v1/partition.proto\x1a\x1f\x61quifer/common/v1/segment.proto"[\n\x15RegisterBrokerRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x1a\n\x12\x62roker_log_address\x18\x03 \x01(\t"G\n\x16RegisterBrokerResponse\x12\x10\n\x08lease_ms\x18\x01 \x01(\x03\x12\x1b\n\x13manager_incarnation\x18\x02 \x01(\t"o\n\x10HeartbeatRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x33\n\x06rolled\x18\x03 \x03(\x0b\x32#.aquifer.common.v1.TopicIdPartition"%\n\x11HeartbeatResponse\x12\x10\n\x08lease_ms\x18\x01 \x01(\x03"\x98\x01\n\x0fLeaderPartition\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12.\n\x06\x63onfig\x18\x03 \x01(\x0b\x32\x1e.aquifer.common.v1.TopicConfig"\xb1\x01\n\x19OnLeadershipChangeRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x34\n\x07leaders\x18\x03 \x03(\x0b\x32#.aquifer.manager.v1.LeaderPartition\x12\x36\n\tfollowers\x18\x04 \x03(\x0b\x32#.aquifer.manager.v1.LeaderPartition"\x1c\n\x1aOnLeadershipChangeResponse"U\n\x11TopicConfigChange\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12.\n\x06\x63onfig\x18\x02 \x01(\x0b\x32\x1e.aquifer.common.v1.TopicConfig"S\n\x1aOnTopicConfigChangeRequest\x12\x35\n\x06topics\x18\x01 \x03(\x0b\x32%.aquifer.manager.v1.TopicConfigChange"\x1d\n\x1bOnTopicConfigChangeResponse"z\n\x15StopPartitionsRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x37\n\npartitions\x18\x02 \x03(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x15\n\rdelete_remote\x18\x03 \x01(\x08"\x18\n\x16StopPartitionsResponse"\xd7\x02\n\x0c\x46\x65tchRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x66\x65tch_offset\x18\x03 \x01(\x03\x12\x11\n\tmax_bytes\x18\x04 \x01(\x03\x12\x15\n\rmin_one_batch\x18\x05 \x01(\x08\x12:\n\x0fisolation_level\x18\x06 \x01(\x0e\x32!.aquifer.common.v1.IsolationLevel\x12\x34\n\x07lineage\x18\x07 \x03(\x0b\x32#.aquifer.common.v1.LeaderEpochEntry\x12#\n\x16local_log_start_offset\x18\x08 \x01(\x03H\x00\x88\x01\x01\x42\x19\n\x17_local_log_start_offset"\xf3\x02\n\tFetchPlan\x12\x41\n\x07segment\x18\x01 \x01(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadataH\x00\x88\x01\x01\x12\x14\n\x0c\x66\x65tch_offset\x18\x02 \x01(\x03\x12\x11\n\tmax_bytes\x18\x03 \x01(\x03\x12\x43\n\x14\x61\x62orted_transactions\x18\x04 \x03(\x0b\x32%.aquifer.common.v1.AbortedTransaction\x12\x46\n\x0cnext_segment\x18\x05 \x01(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadataH\x01\x88\x01\x01\x12>\n\tfollowing\x18\x06 \x03(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadata\x12\x10\n\x08reusable\x18\x07 \x01(\x08\x42\n\n\x08_segmentB\x0f\n\r_next_segment"Y\n\rFetchResponse\x12-\n\x04plan\x18\x01 \x01(\x0b\x32\x1d.aquifer.manager.v1.FetchPlanH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\t\n\x07message"\xff\x02\n\x10PlanFetchRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x66\x65tch_offset\x18\x03 \x01(\x03\x12\x11\n\tmax_bytes\x18\x04 \x01(\x03\x12\x15\n\rmin_one_batch\x18\x05 \x01(\x08\x12:\n\x0fisolation_level\x18\x06 \x01(\x0e\x32!.aquifer.common.v1.IsolationLevel\x12\x34\n\x07lineage\x18\x07 \x03(\x0b\x32#.aquifer.common.v1.LeaderEpochEntry\x12\x13\n\x0breach_bytes\x18\x08 \x01(\x03\x12\r\n\x05\x66resh\x18\t \x01(\x08\x12#\n\x16local_log_start_offset\x18\n \x01(\x03H\x00\x88\x01\x01\x42\x19\n\x17_local_log_start_offset"@\n\x11PlanFetchResponse\x12+\n\x04plan\x18\x01 \x01(\x0b\x32\x1d.aquifer.manager.v1.FetchPlan"\xe6\x01\n\x1d\x46indOffsetForTimestampRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x34\n\x07lineage\x18\x02 \x03(\x0b\x32#.aquifer.common.v1.LeaderEpochEntry\x12\x14\n\x0ctimestamp_ms\x18\x03 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x04 \x01(\x03\x12\x1e\n\x16local_log_start_offset\x18\x05 \x01(\x03"l\n\x1e\x46indOffsetForTimestampResponse\x12\x13\n\x06offset\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x14\n\x0ctimestamp_ms\x18\x02 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x42\t\n\x07_offset"\x87\x01\n\x14\x44\x65leteRecordsRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x03 \x01(\x03"\x17\n\x15\x44\x65leteRecordsResponse"\xd5\x01\n\tTaskState\x12*\n\x04type\x18\x01 \x01(\x0e\x32\x1c.aquifer.manager.v1.TaskType\x12\x0f\n\x07running\x18\x02 \x01(\x08\x12\x16\n\x0enext_run_in_ms\x18\x03 \x01(\x03\x12\x18\n\x10since_success_ms\x18\x04 \x01(\x03\x12\x1c\n\x14\x63onsecutive_failures\x18\x05 \x01(\x05\x12\x19\n\x11last_error_reason\x18\x06 \x01(\t\x12\x12\n\nlast_error\x18\x07 \x01(\t\x12\x0c\n\x04runs\x18\x08 \x01(\x03"\xcb\x04\n\x0ePartitionState\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x18\n\x10leader_broker_id\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x0e\n\x06leader\x18\x04 \x01(\x08\x12,\n\x05tasks\x18\x05 \x03(\x0b\x32\x1d.aquifer.manager.v1.TaskState\x12\x0e\n\x06paused\x18\x06 \x01(\x08\x12\x18\n\x10log_start_offset\x18\x07 \x01(\x03\x12\x1e\n\x16local_log_start_offset\x18\x08 \x01(\x03\x12\x1d\n\x15highest_remote_offset\x18\t \x01(\x03\x12\x1a\n\x12last_stable_offset\x18\n \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x0b \x01(\x03\x12\x16\n\x0e\x63opy_lag_bytes\x18\x0c \x01(\x03\x12\x19\n\x11\x63opy_lag_segments\x18\r \x01(\x05\x12\x13\n\x0b\x63opy_lag_ms\x18\x0e \x01(\x03\x12\x17\n\x0f\x63opied_segments\x18\x0f \x01(\x03\x12\x14\n\x0c\x63opied_bytes\x18\x10 \x01(\x03\x12\x18\n\x10\x64\x65leted_segments\x18\x11 \x01(\x03\x12.\n\x06\x63onfig\x18\x12 \x01(\x0b\x32\x1e.aquifer.common.v1.TopicConfig\x12,\n\x06pauses\x18\x13 \x03(\x0b\x32\x1c.aquifer.common.v1.TaskPause"[\n\x18\x44\x65scribePartitionRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition"R\n\x19\x44\x65scribePartitionResponse\x12\x35\n\tpartition\x18\x01 \x01(\x0b\x32".aquifer.manager.v1.PartitionState"&\n\x15ListPartitionsRequest\x12\r\n\x05topic\x18\x01 \x01(\t"P\n\x16ListPartitionsResponse\x12\x36\n\npartitions\x18\x01 \x03(\x0b\x32".aquifer.manager.v1.PartitionState"\'\n\x16WatchPartitionsRequest\x12\r\n\x05topic\x18\x01 \x01(\t"Q\n\x17WatchPartitionsResponse\x12\x36\n\npartitions\x18\x01 \x03(\x0b\x32".aquifer.manager.v1.PartitionState"\xad\x01\n\x0eRunTaskRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12*\n\x04type\x18\x02 \x01(\x0e\x32\x1c.aquifer.manager.v1.TaskType\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\x12\x0c\n\x04heal\x18\x04 \x01(\x08\x12\x0f\n\x07shallow\x18\x05 \x01(\x08"\x9a\x01\n\nTaskAction\x12<\n\x07segment\x18\x01 \x01(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadata\x12\x0e\n\x06\x61\x63tion\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06remedy\x18\x04 \x01(\t\x12\x0e\n\x06healed\x18\x05 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x06 \x01(\t"P\n\x0fRunTaskResponse\x12/\n\x07\x61\x63tions\x18\x01 \x03(\x0b\x32\x1e.aquifer.manager.v1.TaskAction\x12\x0c\n\x04more\x18\x02 \x01(\x08"\x99\x01\n\x0e\x45xplainRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x13\n\x06offset\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x17\n\nsegment_id\x18\x03 \x01(\tH\x01\x88\x01\x01\x42\t\n\x07_offsetB\r\n\x0b_segment_id"\x9e\x02\n\x0b\x45xplanation\x12\x31\n\x08question\x18\x01 \x01(\x0e\x32\x1f.aquifer.manager.v1.WhyQuestion\x12-\n\x06reason\x18\x02 \x01(\x0e\x32\x1d.aquifer.manager.v1.WhyReason\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x14\n\x0cstart_offset\x18\x04 \x01(\x03\x12\x12\n\nend_offset\x18\x05 \x01(\x03\x12\x17\n\nsegment_id\x18\x06 \x01(\tH\x00\x88\x01\x01\x12\x13\n\x06\x66or_ms\x18\x07 \x01(\x03H\x01\x88\x01\x01\x12\x19\n\x11last_error_reason\x18\x08 \x01(\t\x12\x12\n\nlast_error\x18\t \x01(\tB\r\n\x0b_segment_idB\t\n\x07_for_ms"H\n\x0f\x45xplainResponse\x12\x35\n\x0c\x65xplanations\x18\x01 \x03(\x0b\x32\x1f.aquifer.manager.v1.Explanation"\x7f\n\x11PauseTasksRequest\x12\x37\n\npartitions\x18\x01 \x03(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x0e\n\x06topics\x18\x02 \x03(\t\x12\x11\n\tpaused_by\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t"%\n\x12PauseTasksResponse\x12\x0f\n\x07\x64urable\x18\x01 \x01(\x08"]\n\x12ResumeTasksRequest\x12\x37\n\npartitions\x18\x01 \x03(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x0e\n\x06topics\x18\x02 \x03(\t"&\n\x13ResumeTasksResponse\x12\x0f\n\x07\x64urable\x18\x01 \x01(\x08*\xa2\x01\n\x08TaskType\x12\x19\n\x15TASK_TYPE_UNSPECIFIED\x10\x00\x12\x12\n\x0eTASK_TYPE_COPY\x10\x01\x12\x18\n\x14TASK_TYPE_EXPIRATION\x10\x02\x12\x16\n\x12TASK_TYPE_FOLLOWER\x10\x03\x12 \n\x1cTASK_TYPE_PARTITION_DELETION\x10\x04\x12\x13\n\x0fTASK_TYPE_SCRUB\x10\x05*\x84\x01\n\x0bWhyQuestion\x12\x1c\n\x18WHY_QUESTION_UNSPECIFIED\x10\x00\x12\x1c\n\x18WHY_QUESTION_STILL_LOCAL\x10\x01\x12\x1c\n\x18WHY_QUESTION_NOT_DELETED\x10\x02\x12\x1b\n\x17WHY_QUESTION_UNREADABLE\x10\x03*\xd3\x0b\n\tWhyReason\x12\x1a\n\x16WHY_REASON_UNSPECIFIED\x10\x00\x12\x1f\n\x1bWHY_REASON_TIERING_DISABLED\x10\x01\x12\x1c\n\x18WHY_REASON_COPY_DISABLED\x10\x02\x12\x1d\n\x19WHY_REASON_ACTIVE_SEGMENT\x10\x03\x12\x19\n\x15WHY_REASON_NOT_STABLE\x10\x04\x12\x1e\n\x1aWHY_REASON_BELOW_LOG_START\x10\x05\x12\x15\n\x11WHY_REASON_PAUSED\x10\x06\x12\x16\n\x12WHY_REASON_COPYING\x10\x07\x12$\n WHY_REASON_WAITING_FOR_COPY_SLOT\x10\x08\x12#\n\x1fWHY_REASON_WAITING_FOR_NEXT_RUN\x10\t\x12$\n WHY_REASON_BEHIND_OLDER_SEGMENTS\x10\n\x12\x1b\n\x17WHY_REASON_COPY_FAILING\x10\x0b\x12\x1f\n\x1bWHY_REASON_COPY_UNCONFIRMED\x10\x0c\x12\x1e\n\x1aWHY_REASON_BROKER_NOT_TOLD\x10\r\x12*\n&WHY_REASON_LOCAL_RETENTION_NOT_REACHED\x10\x0e\x12"\n\x1eWHY_REASON_LOCAL_RETENTION_DUE\x10\x0f\x12$\n WHY_REASON_RETENTION_NOT_REACHED\x10\x10\x12"\n\x1eWHY_REASON_RETENTION_UNLIMITED\x10\x11\x12\x1b\n\x17WHY_REASON_DELETION_DUE\x10\x12\x12\x1f\n\x1bWHY_REASON_DELETION_PENDING\x10\x13\x12\x1f\n\x1bWHY_REASON_DELETION_FAILING\x10\x14\x12!\n\x1dWHY_REASON_EXPIRATION_FAILING\x10\x15\x12!\n\x1dWHY_REASON_PARTITION_DELETION\x10\x16\x12"\n\x1eWHY_REASON_COPY_DANGLING_YOUNG\x10\x17\x12&\n"WHY_REASON_BEHIND_COPY_IN_PROGRESS\x10\x18\x12\x1d\n\x19WHY_REASON_BEYOND_LOG_END\x10\x19\x12\x1d\n\x19WHY_REASON_LEADER_UNKNOWN\x10\x1a\x12\x1f\n\x1bWHY_REASON_LEADERSHIP_MOVED\x10\x1b\x12\x1c\n\x18WHY_REASON_LEADER_FENCED\x10\x1c\x12!\n\x1dWHY_REASON_BROKER_UNREACHABLE\x10\x1d\x12 \n\x1cWHY_REASON_STORE_UNREACHABLE\x10\x1e\x12#\n\x1fWHY_REASON_METADATA_UNREACHABLE\x10\x1f\x12!\n\x1dWHY_REASON_OFFSETS_CONTRADICT\x10 \x12\x1c\n\x18WHY_REASON_ABOVE_LOG_END\x10!\x12\x1b\n\x17WHY_REASON_READ_LOCALLY\x10"\x12\x17\n\x13WHY_REASON_READABLE\x10#\x12\x1e\n\x1aWHY_REASON_NO_LEADER_EPOCH\x10$\x12\x1d\n\x19WHY_REASON_NOT_IN_LINEAGE\x10%\x12 \n\x1cWHY_REASON_COPY_NOT_FINISHED\x10&\x12\x1c\n\x18WHY_REASON_BEING_DELETED\x10\'\x12\x19\n\x15WHY_REASON_NO_SEGMENT\x10(\x12\x1e\n\x1aWHY_REASON_OBJECTS_MISSING\x10)\x12\x1e\n\x1aWHY_REASON_OBJECTS_CORRUPT\x10*\x12)\n%WHY_REASON_ENCRYPTION_KEY_UNAVAILABLE\x10+\x12%\n!WHY_REASON_WAITING_FOR_COPY_QUOTA\x10,2\xf3\x0c\n\x17RemoteLogManagerService\x12g\n\x0eRegisterBroker\x12).aquifer.manager.v1.RegisterBrokerRequest\x1a*.aquifer.manager.v1.RegisterBrokerResponse\x12X\n\tHeartbeat\x12$.aquifer.manager.v1.HeartbeatRequest\x1a%.aquifer.manager.v1.HeartbeatResponse\x12s\n\x12OnLeadershipChange\x12-.aquifer.manager.v1.OnLeadershipChangeRequest\x1a..aquifer.manager.v1.OnLeadershipChangeResponse\x12v\n\x13OnTopicConfigChange\x12..aquifer.manager.v1.OnTopicConfigChangeRequest\x1a/.aquifer.manager.v1.OnTopicConfigChangeResponse\x12g\n\x0eStopPartitions\x12).aquifer.manager.v1.StopPartitionsRequest\x1a*.aquifer.manager.v1.StopPartitionsResponse\x12N\n\x05\x46\x65tch\x12 .aquifer.manager.v1.FetchRequest\x1a!.aquifer.manager.v1.FetchResponse0\x01\x12X\n\tPlanFetch\x12$.aquifer.manager.v1.PlanFetchRequest\x1a%.aquifer.manager.v1.PlanFetchResponse\x12\x7f\n\x16\x46indOffsetForTimestamp\x12\x31.aquifer.manager.v1.FindOffsetForTimestampRequest\x1a\x32.aquifer.manager.v1.FindOffsetForTimestampResponse\x12\x64\n\rDeleteRecords\x12(.aquifer.manager.v1.DeleteRecordsRequest\x1a).aquifer.manager.v1.DeleteRecordsResponse\x12p\n\x11\x44\x65scribePartition\x12,.aquifer.manager.v1.DescribePartitionRequest\x1a-.aquifer.manager.v1.DescribePartitionResponse\x12i\n\x0eListPartitions\x12).aquifer.manager.v1.ListPartitionsRequest\x1a*.aquifer.manager.v1.ListPartitionsResponse0\x01\x12l\n\x0fWatchPartitions\x12*.aquifer.manager.v1.WatchPartitionsRequest\x1a+.aquifer.manager.v1.WatchPartitionsResponse0\x01\x12R\n\x07RunTask\x12".aquifer.manager.v1.RunTaskRequest\x1a#.aquifer.manager.v1.RunTaskResponse\x12R\n\x07\x45xplain\x12".aquifer.manager.v1.ExplainRequest\x1a#.aquifer.manager.v1.ExplainResponse\x12[\n\nPauseTasks\x12%.aquifer.manager.v1.PauseTasksRequest\x1a&.aquifer.manager.v1.PauseTasksResponse\x12^\n\x0bResumeTasks\x12&.aquifer.manager.v1.ResumeTasksRequest\x1a\'.aquifer.manager.v1.ResumeTasksResponseb\x06proto3'
-)
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n3aquifer/manager/v1/remote_log_manager_service.proto\x12\x12\x61quifer.manager.v1\x1a!aquifer/common/v1/partition.proto\x1a\x1f\x61quifer/common/v1/segment.proto\"[\n\x15RegisterBrokerRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x1a\n\x12\x62roker_log_address\x18\x03 \x01(\t\"G\n\x16RegisterBrokerResponse\x12\x10\n\x08lease_ms\x18\x01 \x01(\x03\x12\x1b\n\x13manager_incarnation\x18\x02 \x01(\t\"o\n\x10HeartbeatRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x33\n\x06rolled\x18\x03 \x03(\x0b\x32#.aquifer.common.v1.TopicIdPartition\"%\n\x11HeartbeatResponse\x12\x10\n\x08lease_ms\x18\x01 \x01(\x03\"\x98\x01\n\x0fLeaderPartition\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12.\n\x06\x63onfig\x18\x03 \x01(\x0b\x32\x1e.aquifer.common.v1.TopicConfig\"\xb1\x01\n\x19OnLeadershipChangeRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x34\n\x07leaders\x18\x03 \x03(\x0b\x32#.aquifer.manager.v1.LeaderPartition\x12\x36\n\tfollowers\x18\x04 \x03(\x0b\x32#.aquifer.manager.v1.LeaderPartition\"\x1c\n\x1aOnLeadershipChangeResponse\"U\n\x11TopicConfigChange\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12.\n\x06\x63onfig\x18\x02 \x01(\x0b\x32\x1e.aquifer.common.v1.TopicConfig\"S\n\x1aOnTopicConfigChangeRequest\x12\x35\n\x06topics\x18\x01 \x03(\x0b\x32%.aquifer.manager.v1.TopicConfigChange\"\x1d\n\x1bOnTopicConfigChangeResponse\"z\n\x15StopPartitionsRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x37\n\npartitions\x18\x02 \x03(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x15\n\rdelete_remote\x18\x03 \x01(\x08\"\x18\n\x16StopPartitionsResponse\"\xd7\x02\n\x0c\x46\x65tchRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x66\x65tch_offset\x18\x03 \x01(\x03\x12\x11\n\tmax_bytes\x18\x04 \x01(\x03\x12\x15\n\rmin_one_batch\x18\x05 \x01(\x08\x12:\n\x0fisolation_level\x18\x06 \x01(\x0e\x32!.aquifer.common.v1.IsolationLevel\x12\x34\n\x07lineage\x18\x07 \x03(\x0b\x32#.aquifer.common.v1.LeaderEpochEntry\x12#\n\x16local_log_start_offset\x18\x08 \x01(\x03H\x00\x88\x01\x01\x42\x19\n\x17_local_log_start_offset\"\xf3\x02\n\tFetchPlan\x12\x41\n\x07segment\x18\x01 \x01(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadataH\x00\x88\x01\x01\x12\x14\n\x0c\x66\x65tch_offset\x18\x02 \x01(\x03\x12\x11\n\tmax_bytes\x18\x03 \x01(\x03\x12\x43\n\x14\x61\x62orted_transactions\x18\x04 \x03(\x0b\x32%.aquifer.common.v1.AbortedTransaction\x12\x46\n\x0cnext_segment\x18\x05 \x01(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadataH\x01\x88\x01\x01\x12>\n\tfollowing\x18\x06 \x03(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadata\x12\x10\n\x08reusable\x18\x07 \x01(\x08\x42\n\n\x08_segmentB\x0f\n\r_next_segment\"Y\n\rFetchResponse\x12-\n\x04plan\x18\x01 \x01(\x0b\x32\x1d.aquifer.manager.v1.FetchPlanH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\t\n\x07message\"\xff\x02\n\x10PlanFetchRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x66\x65tch_offset\x18\x03 \x01(\x03\x12\x11\n\tmax_bytes\x18\x04 \x01(\x03\x12\x15\n\rmin_one_batch\x18\x05 \x01(\x08\x12:\n\x0fisolation_level\x18\x06 \x01(\x0e\x32!.aquifer.common.v1.IsolationLevel\x12\x34\n\x07lineage\x18\x07 \x03(\x0b\x32#.aquifer.common.v1.LeaderEpochEntry\x12\x13\n\x0breach_bytes\x18\x08 \x01(\x03\x12\r\n\x05\x66resh\x18\t \x01(\x08\x12#\n\x16local_log_start_offset\x18\n \x01(\x03H\x00\x88\x01\x01\x42\x19\n\x17_local_log_start_offset\"@\n\x11PlanFetchResponse\x12+\n\x04plan\x18\x01 \x01(\x0b\x32\x1d.aquifer.manager.v1.FetchPlan\"\xe6\x01\n\x1d\x46indOffsetForTimestampRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x34\n\x07lineage\x18\x02 \x03(\x0b\x32#.aquifer.common.v1.LeaderEpochEntry\x12\x14\n\x0ctimestamp_ms\x18\x03 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x04 \x01(\x03\x12\x1e\n\x16local_log_start_offset\x18\x05 \x01(\x03\"l\n\x1e\x46indOffsetForTimestampResponse\x12\x13\n\x06offset\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x14\n\x0ctimestamp_ms\x18\x02 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x42\t\n\x07_offset\"\x87\x01\n\x14\x44\x65leteRecordsRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x03 \x01(\x03\"\x17\n\x15\x44\x65leteRecordsResponse\"\xd5\x01\n\tTaskState\x12*\n\x04type\x18\x01 \x01(\x0e\x32\x1c.aquifer.manager.v1.TaskType\x12\x0f\n\x07running\x18\x02 \x01(\x08\x12\x16\n\x0enext_run_in_ms\x18\x03 \x01(\x03\x12\x18\n\x10since_success_ms\x18\x04 \x01(\x03\x12\x1c\n\x14\x63onsecutive_failures\x18\x05 \x01(\x05\x12\x19\n\x11last_error_reason\x18\x06 \x01(\t\x12\x12\n\nlast_error\x18\x07 \x01(\t\x12\x0c\n\x04runs\x18\x08 \x01(\x03\"\xcb\x04\n\x0ePartitionState\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x18\n\x10leader_broker_id\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x0e\n\x06leader\x18\x04 \x01(\x08\x12,\n\x05tasks\x18\x05 \x03(\x0b\x32\x1d.aquifer.manager.v1.TaskState\x12\x0e\n\x06paused\x18\x06 \x01(\x08\x12\x18\n\x10log_start_offset\x18\x07 \x01(\x03\x12\x1e\n\x16local_log_start_offset\x18\x08 \x01(\x03\x12\x1d\n\x15highest_remote_offset\x18\t \x01(\x03\x12\x1a\n\x12last_stable_offset\x18\n \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x0b \x01(\x03\x12\x16\n\x0e\x63opy_lag_bytes\x18\x0c \x01(\x03\x12\x19\n\x11\x63opy_lag_segments\x18\r \x01(\x05\x12\x13\n\x0b\x63opy_lag_ms\x18\x0e \x01(\x03\x12\x17\n\x0f\x63opied_segments\x18\x0f \x01(\x03\x12\x14\n\x0c\x63opied_bytes\x18\x10 \x01(\x03\x12\x18\n\x10\x64\x65leted_segments\x18\x11 \x01(\x03\x12.\n\x06\x63onfig\x18\x12 \x01(\x0b\x32\x1e.aquifer.common.v1.TopicConfig\x12,\n\x06pauses\x18\x13 \x03(\x0b\x32\x1c.aquifer.common.v1.TaskPause\"[\n\x18\x44\x65scribePartitionRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\"R\n\x19\x44\x65scribePartitionResponse\x12\x35\n\tpartition\x18\x01 \x01(\x0b\x32\".aquifer.manager.v1.PartitionState\"&\n\x15ListPartitionsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"P\n\x16ListPartitionsResponse\x12\x36\n\npartitions\x18\x01 \x03(\x0b\x32\".aquifer.manager.v1.PartitionState\"\'\n\x16WatchPartitionsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"Q\n\x17WatchPartitionsResponse\x12\x36\n\npartitions\x18\x01 \x03(\x0b\x32\".aquifer.manager.v1.PartitionState\"\xad\x01\n\x0eRunTaskRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12*\n\x04type\x18\x02 \x01(\x0e\x32\x1c.aquifer.manager.v1.TaskType\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\x12\x0c\n\x04heal\x18\x04 \x01(\x08\x12\x0f\n\x07shallow\x18\x05 \x01(\x08\"\x9a\x01\n\nTaskAction\x12<\n\x07segment\x18\x01 \x01(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadata\x12\x0e\n\x06\x61\x63tion\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06remedy\x18\x04 \x01(\t\x12\x0e\n\x06healed\x18\x05 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x06 \x01(\t\"P\n\x0fRunTaskResponse\x12/\n\x07\x61\x63tions\x18\x01 \x03(\x0b\x32\x1e.aquifer.manager.v1.TaskAction\x12\x0c\n\x04more\x18\x02 \x01(\x08\"\x99\x01\n\x0e\x45xplainRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x13\n\x06offset\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x17\n\nsegment_id\x18\x03 \x01(\tH\x01\x88\x01\x01\x42\t\n\x07_offsetB\r\n\x0b_segment_id\"\x9e\x02\n\x0b\x45xplanation\x12\x31\n\x08question\x18\x01 \x01(\x0e\x32\x1f.aquifer.manager.v1.WhyQuestion\x12-\n\x06reason\x18\x02 \x01(\x0e\x32\x1d.aquifer.manager.v1.WhyReason\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x14\n\x0cstart_offset\x18\x04 \x01(\x03\x12\x12\n\nend_offset\x18\x05 \x01(\x03\x12\x17\n\nsegment_id\x18\x06 \x01(\tH\x00\x88\x01\x01\x12\x13\n\x06\x66or_ms\x18\x07 \x01(\x03H\x01\x88\x01\x01\x12\x19\n\x11last_error_reason\x18\x08 \x01(\t\x12\x12\n\nlast_error\x18\t \x01(\tB\r\n\x0b_segment_idB\t\n\x07_for_ms\"H\n\x0f\x45xplainResponse\x12\x35\n\x0c\x65xplanations\x18\x01 \x03(\x0b\x32\x1f.aquifer.manager.v1.Explanation\"\x7f\n\x11PauseTasksRequest\x12\x37\n\npartitions\x18\x01 \x03(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x0e\n\x06topics\x18\x02 \x03(\t\x12\x11\n\tpaused_by\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\"%\n\x12PauseTasksResponse\x12\x0f\n\x07\x64urable\x18\x01 \x01(\x08\"]\n\x12ResumeTasksRequest\x12\x37\n\npartitions\x18\x01 \x03(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x0e\n\x06topics\x18\x02 \x03(\t\"&\n\x13ResumeTasksResponse\x12\x0f\n\x07\x64urable\x18\x01 \x01(\x08*\xa2\x01\n\x08TaskType\x12\x19\n\x15TASK_TYPE_UNSPECIFIED\x10\x00\x12\x12\n\x0eTASK_TYPE_COPY\x10\x01\x12\x18\n\x14TASK_TYPE_EXPIRATION\x10\x02\x12\x16\n\x12TASK_TYPE_FOLLOWER\x10\x03\x12 \n\x1cTASK_TYPE_PARTITION_DELETION\x10\x04\x12\x13\n\x0fTASK_TYPE_SCRUB\x10\x05*\x84\x01\n\x0bWhyQuestion\x12\x1c\n\x18WHY_QUESTION_UNSPECIFIED\x10\x00\x12\x1c\n\x18WHY_QUESTION_STILL_LOCAL\x10\x01\x12\x1c\n\x18WHY_QUESTION_NOT_DELETED\x10\x02\x12\x1b\n\x17WHY_QUESTION_UNREADABLE\x10\x03*\xd3\x0b\n\tWhyReason\x12\x1a\n\x16WHY_REASON_UNSPECIFIED\x10\x00\x12\x1f\n\x1bWHY_REASON_TIERING_DISABLED\x10\x01\x12\x1c\n\x18WHY_REASON_COPY_DISABLED\x10\x02\x12\x1d\n\x19WHY_REASON_ACTIVE_SEGMENT\x10\x03\x12\x19\n\x15WHY_REASON_NOT_STABLE\x10\x04\x12\x1e\n\x1aWHY_REASON_BELOW_LOG_START\x10\x05\x12\x15\n\x11WHY_REASON_PAUSED\x10\x06\x12\x16\n\x12WHY_REASON_COPYING\x10\x07\x12$\n WHY_REASON_WAITING_FOR_COPY_SLOT\x10\x08\x12#\n\x1fWHY_REASON_WAITING_FOR_NEXT_RUN\x10\t\x12$\n WHY_REASON_BEHIND_OLDER_SEGMENTS\x10\n\x12\x1b\n\x17WHY_REASON_COPY_FAILING\x10\x0b\x12\x1f\n\x1bWHY_REASON_COPY_UNCONFIRMED\x10\x0c\x12\x1e\n\x1aWHY_REASON_BROKER_NOT_TOLD\x10\r\x12*\n&WHY_REASON_LOCAL_RETENTION_NOT_REACHED\x10\x0e\x12\"\n\x1eWHY_REASON_LOCAL_RETENTION_DUE\x10\x0f\x12$\n WHY_REASON_RETENTION_NOT_REACHED\x10\x10\x12\"\n\x1eWHY_REASON_RETENTION_UNLIMITED\x10\x11\x12\x1b\n\x17WHY_REASON_DELETION_DUE\x10\x12\x12\x1f\n\x1bWHY_REASON_DELETION_PENDING\x10\x13\x12\x1f\n\x1bWHY_REASON_DELETION_FAILING\x10\x14\x12!\n\x1dWHY_REASON_EXPIRATION_FAILING\x10\x15\x12!\n\x1dWHY_REASON_PARTITION_DELETION\x10\x16\x12\"\n\x1eWHY_REASON_COPY_DANGLING_YOUNG\x10\x17\x12&\n\"WHY_REASON_BEHIND_COPY_IN_PROGRESS\x10\x18\x12\x1d\n\x19WHY_REASON_BEYOND_LOG_END\x10\x19\x12\x1d\n\x19WHY_REASON_LEADER_UNKNOWN\x10\x1a\x12\x1f\n\x1bWHY_REASON_LEADERSHIP_MOVED\x10\x1b\x12\x1c\n\x18WHY_REASON_LEADER_FENCED\x10\x1c\x12!\n\x1dWHY_REASON_BROKER_UNREACHABLE\x10\x1d\x12 \n\x1cWHY_REASON_STORE_UNREACHABLE\x10\x1e\x12#\n\x1fWHY_REASON_METADATA_UNREACHABLE\x10\x1f\x12!\n\x1dWHY_REASON_OFFSETS_CONTRADICT\x10 \x12\x1c\n\x18WHY_REASON_ABOVE_LOG_END\x10!\x12\x1b\n\x17WHY_REASON_READ_LOCALLY\x10\"\x12\x17\n\x13WHY_REASON_READABLE\x10#\x12\x1e\n\x1aWHY_REASON_NO_LEADER_EPOCH\x10$\x12\x1d\n\x19WHY_REASON_NOT_IN_LINEAGE\x10%\x12 \n\x1cWHY_REASON_COPY_NOT_FINISHED\x10&\x12\x1c\n\x18WHY_REASON_BEING_DELETED\x10\'\x12\x19\n\x15WHY_REASON_NO_SEGMENT\x10(\x12\x1e\n\x1aWHY_REASON_OBJECTS_MISSING\x10)\x12\x1e\n\x1aWHY_REASON_OBJECTS_CORRUPT\x10*\x12)\n%WHY_REASON_ENCRYPTION_KEY_UNAVAILABLE\x10+\x12%\n!WHY_REASON_WAITING_FOR_COPY_QUOTA\x10,2\xf3\x0c\n\x17RemoteLogManagerService\x12g\n\x0eRegisterBroker\x12).aquifer.manager.v1.RegisterBrokerRequest\x1a*.aquifer.manager.v1.RegisterBrokerResponse\x12X\n\tHeartbeat\x12$.aquifer.manager.v1.HeartbeatRequest\x1a%.aquifer.manager.v1.HeartbeatResponse\x12s\n\x12OnLeadershipChange\x12-.aquifer.manager.v1.OnLeadershipChangeRequest\x1a..aquifer.manager.v1.OnLeadershipChangeResponse\x12v\n\x13OnTopicConfigChange\x12..aquifer.manager.v1.OnTopicConfigChangeRequest\x1a/.aquifer.manager.v1.OnTopicConfigChangeResponse\x12g\n\x0eStopPartitions\x12).aquifer.manager.v1.StopPartitionsRequest\x1a*.aquifer.manager.v1.StopPartitionsResponse\x12N\n\x05\x46\x65tch\x12 .aquifer.manager.v1.FetchRequest\x1a!.aquifer.manager.v1.FetchResponse0\x01\x12X\n\tPlanFetch\x12$.aquifer.manager.v1.PlanFetchRequest\x1a%.aquifer.manager.v1.PlanFetchResponse\x12\x7f\n\x16\x46indOffsetForTimestamp\x12\x31.aquifer.manager.v1.FindOffsetForTimestampRequest\x1a\x32.aquifer.manager.v1.FindOffsetForTimestampResponse\x12\x64\n\rDeleteRecords\x12(.aquifer.manager.v1.DeleteRecordsRequest\x1a).aquifer.manager.v1.DeleteRecordsResponse\x12p\n\x11\x44\x65scribePartition\x12,.aquifer.manager.v1.DescribePartitionRequest\x1a-.aquifer.manager.v1.DescribePartitionResponse\x12i\n\x0eListPartitions\x12).aquifer.manager.v1.ListPartitionsRequest\x1a*.aquifer.manager.v1.ListPartitionsResponse0\x01\x12l\n\x0fWatchPartitions\x12*.aquifer.manager.v1.WatchPartitionsRequest\x1a+.aquifer.manager.v1.WatchPartitionsResponse0\x01\x12R\n\x07RunTask\x12\".aquifer.manager.v1.RunTaskRequest\x1a#.aquifer.manager.v1.RunTaskResponse\x12R\n\x07\x45xplain\x12\".aquifer.manager.v1.ExplainRequest\x1a#.aquifer.manager.v1.ExplainResponse\x12[\n\nPauseTasks\x12%.aquifer.manager.v1.PauseTasksRequest\x1a&.aquifer.manager.v1.PauseTasksResponse\x12^\n\x0bResumeTasks\x12&.aquifer.manager.v1.ResumeTasksRequest\x1a\'.aquifer.manager.v1.ResumeTasksResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(
-    DESCRIPTOR, "aquifer.manager.v1.remote_log_manager_service_pb2", _globals
-)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'aquifer.manager.v1.remote_log_manager_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_TASKTYPE"]._serialized_start = 5415
-    _globals["_TASKTYPE"]._serialized_end = 5577
-    _globals["_WHYQUESTION"]._serialized_start = 5580
-    _globals["_WHYQUESTION"]._serialized_end = 5712
-    _globals["_WHYREASON"]._serialized_start = 5715
-    _globals["_WHYREASON"]._serialized_end = 7206
-    _globals["_REGISTERBROKERREQUEST"]._serialized_start = 143
-    _globals["_REGISTERBROKERREQUEST"]._serialized_end = 234
-    _globals["_REGISTERBROKERRESPONSE"]._serialized_start = 236
-    _globals["_REGISTERBROKERRESPONSE"]._serialized_end = 307
-    _globals["_HEARTBEATREQUEST"]._serialized_start = 309
-    _globals["_HEARTBEATREQUEST"]._serialized_end = 420
-    _globals["_HEARTBEATRESPONSE"]._serialized_start = 422
-    _globals["_HEARTBEATRESPONSE"]._serialized_end = 459
-    _globals["_LEADERPARTITION"]._serialized_start = 462
-    _globals["_LEADERPARTITION"]._serialized_end = 614
-    _globals["_ONLEADERSHIPCHANGEREQUEST"]._serialized_start = 617
-    _globals["_ONLEADERSHIPCHANGEREQUEST"]._serialized_end = 794
-    _globals["_ONLEADERSHIPCHANGERESPONSE"]._serialized_start = 796
-    _globals["_ONLEADERSHIPCHANGERESPONSE"]._serialized_end = 824
-    _globals["_TOPICCONFIGCHANGE"]._serialized_start = 826
-    _globals["_TOPICCONFIGCHANGE"]._serialized_end = 911
-    _globals["_ONTOPICCONFIGCHANGEREQUEST"]._serialized_start = 913
-    _globals["_ONTOPICCONFIGCHANGEREQUEST"]._serialized_end = 996
-    _globals["_ONTOPICCONFIGCHANGERESPONSE"]._serialized_start = 998
-    _globals["_ONTOPICCONFIGCHANGERESPONSE"]._serialized_end = 1027
-    _globals["_STOPPARTITIONSREQUEST"]._serialized_start = 1029
-    _globals["_STOPPARTITIONSREQUEST"]._serialized_end = 1151
-    _globals["_STOPPARTITIONSRESPONSE"]._serialized_start = 1153
-    _globals["_STOPPARTITIONSRESPONSE"]._serialized_end = 1177
-    _globals["_FETCHREQUEST"]._serialized_start = 1180
-    _globals["_FETCHREQUEST"]._serialized_end = 1523
-    _globals["_FETCHPLAN"]._serialized_start = 1526
-    _globals["_FETCHPLAN"]._serialized_end = 1897
-    _globals["_FETCHRESPONSE"]._serialized_start = 1899
-    _globals["_FETCHRESPONSE"]._serialized_end = 1988
-    _globals["_PLANFETCHREQUEST"]._serialized_start = 1991
-    _globals["_PLANFETCHREQUEST"]._serialized_end = 2374
-    _globals["_PLANFETCHRESPONSE"]._serialized_start = 2376
-    _globals["_PLANFETCHRESPONSE"]._serialized_end = 2440
-    _globals["_FINDOFFSETFORTIMESTAMPREQUEST"]._serialized_start = 2443
-    _globals["_FINDOFFSETFORTIMESTAMPREQUEST"]._serialized_end = 2673
-    _globals["_FINDOFFSETFORTIMESTAMPRESPONSE"]._serialized_start = 2675
-    _globals["_FINDOFFSETFORTIMESTAMPRESPONSE"]._serialized_end = 2783
-    _globals["_DELETERECORDSREQUEST"]._serialized_start = 2786
-    _globals["_DELETERECORDSREQUEST"]._serialized_end = 2921
-    _globals["_DELETERECORDSRESPONSE"]._serialized_start = 2923
-    _globals["_DELETERECORDSRESPONSE"]._serialized_end = 2946
-    _globals["_TASKSTATE"]._serialized_start = 2949
-    _globals["_TASKSTATE"]._serialized_end = 3162
-    _globals["_PARTITIONSTATE"]._serialized_start = 3165
-    _globals["_PARTITIONSTATE"]._serialized_end = 3752
-    _globals["_DESCRIBEPARTITIONREQUEST"]._serialized_start = 3754
-    _globals["_DESCRIBEPARTITIONREQUEST"]._serialized_end = 3845
-    _globals["_DESCRIBEPARTITIONRESPONSE"]._serialized_start = 3847
-    _globals["_DESCRIBEPARTITIONRESPONSE"]._serialized_end = 3929
-    _globals["_LISTPARTITIONSREQUEST"]._serialized_start = 3931
-    _globals["_LISTPARTITIONSREQUEST"]._serialized_end = 3969
-    _globals["_LISTPARTITIONSRESPONSE"]._serialized_start = 3971
-    _globals["_LISTPARTITIONSRESPONSE"]._serialized_end = 4051
-    _globals["_WATCHPARTITIONSREQUEST"]._serialized_start = 4053
-    _globals["_WATCHPARTITIONSREQUEST"]._serialized_end = 4092
-    _globals["_WATCHPARTITIONSRESPONSE"]._serialized_start = 4094
-    _globals["_WATCHPARTITIONSRESPONSE"]._serialized_end = 4175
-    _globals["_RUNTASKREQUEST"]._serialized_start = 4178
-    _globals["_RUNTASKREQUEST"]._serialized_end = 4351
-    _globals["_TASKACTION"]._serialized_start = 4354
-    _globals["_TASKACTION"]._serialized_end = 4508
-    _globals["_RUNTASKRESPONSE"]._serialized_start = 4510
-    _globals["_RUNTASKRESPONSE"]._serialized_end = 4590
-    _globals["_EXPLAINREQUEST"]._serialized_start = 4593
-    _globals["_EXPLAINREQUEST"]._serialized_end = 4746
-    _globals["_EXPLANATION"]._serialized_start = 4749
-    _globals["_EXPLANATION"]._serialized_end = 5035
-    _globals["_EXPLAINRESPONSE"]._serialized_start = 5037
-    _globals["_EXPLAINRESPONSE"]._serialized_end = 5109
-    _globals["_PAUSETASKSREQUEST"]._serialized_start = 5111
-    _globals["_PAUSETASKSREQUEST"]._serialized_end = 5238
-    _globals["_PAUSETASKSRESPONSE"]._serialized_start = 5240
-    _globals["_PAUSETASKSRESPONSE"]._serialized_end = 5277
-    _globals["_RESUMETASKSREQUEST"]._serialized_start = 5279
-    _globals["_RESUMETASKSREQUEST"]._serialized_end = 5372
-    _globals["_RESUMETASKSRESPONSE"]._serialized_start = 5374
-    _globals["_RESUMETASKSRESPONSE"]._serialized_end = 5412
-    _globals["_REMOTELOGMANAGERSERVICE"]._serialized_start = 7209
-    _globals["_REMOTELOGMANAGERSERVICE"]._serialized_end = 8860
+  DESCRIPTOR._loaded_options = None
+  _globals['_TASKTYPE']._serialized_start=5415
+  _globals['_TASKTYPE']._serialized_end=5577
+  _globals['_WHYQUESTION']._serialized_start=5580
+  _globals['_WHYQUESTION']._serialized_end=5712
+  _globals['_WHYREASON']._serialized_start=5715
+  _globals['_WHYREASON']._serialized_end=7206
+  _globals['_REGISTERBROKERREQUEST']._serialized_start=143
+  _globals['_REGISTERBROKERREQUEST']._serialized_end=234
+  _globals['_REGISTERBROKERRESPONSE']._serialized_start=236
+  _globals['_REGISTERBROKERRESPONSE']._serialized_end=307
+  _globals['_HEARTBEATREQUEST']._serialized_start=309
+  _globals['_HEARTBEATREQUEST']._serialized_end=420
+  _globals['_HEARTBEATRESPONSE']._serialized_start=422
+  _globals['_HEARTBEATRESPONSE']._serialized_end=459
+  _globals['_LEADERPARTITION']._serialized_start=462
+  _globals['_LEADERPARTITION']._serialized_end=614
+  _globals['_ONLEADERSHIPCHANGEREQUEST']._serialized_start=617
+  _globals['_ONLEADERSHIPCHANGEREQUEST']._serialized_end=794
+  _globals['_ONLEADERSHIPCHANGERESPONSE']._serialized_start=796
+  _globals['_ONLEADERSHIPCHANGERESPONSE']._serialized_end=824
+  _globals['_TOPICCONFIGCHANGE']._serialized_start=826
+  _globals['_TOPICCONFIGCHANGE']._serialized_end=911
+  _globals['_ONTOPICCONFIGCHANGEREQUEST']._serialized_start=913
+  _globals['_ONTOPICCONFIGCHANGEREQUEST']._serialized_end=996
+  _globals['_ONTOPICCONFIGCHANGERESPONSE']._serialized_start=998
+  _globals['_ONTOPICCONFIGCHANGERESPONSE']._serialized_end=1027
+  _globals['_STOPPARTITIONSREQUEST']._serialized_start=1029
+  _globals['_STOPPARTITIONSREQUEST']._serialized_end=1151
+  _globals['_STOPPARTITIONSRESPONSE']._serialized_start=1153
+  _globals['_STOPPARTITIONSRESPONSE']._serialized_end=1177
+  _globals['_FETCHREQUEST']._serialized_start=1180
+  _globals['_FETCHREQUEST']._serialized_end=1523
+  _globals['_FETCHPLAN']._serialized_start=1526
+  _globals['_FETCHPLAN']._serialized_end=1897
+  _globals['_FETCHRESPONSE']._serialized_start=1899
+  _globals['_FETCHRESPONSE']._serialized_end=1988
+  _globals['_PLANFETCHREQUEST']._serialized_start=1991
+  _globals['_PLANFETCHREQUEST']._serialized_end=2374
+  _globals['_PLANFETCHRESPONSE']._serialized_start=2376
+  _globals['_PLANFETCHRESPONSE']._serialized_end=2440
+  _globals['_FINDOFFSETFORTIMESTAMPREQUEST']._serialized_start=2443
+  _globals['_FINDOFFSETFORTIMESTAMPREQUEST']._serialized_end=2673
+  _globals['_FINDOFFSETFORTIMESTAMPRESPONSE']._serialized_start=2675
+  _globals['_FINDOFFSETFORTIMESTAMPRESPONSE']._serialized_end=2783
+  _globals['_DELETERECORDSREQUEST']._serialized_start=2786
+  _globals['_DELETERECORDSREQUEST']._serialized_end=2921
+  _globals['_DELETERECORDSRESPONSE']._serialized_start=2923
+  _globals['_DELETERECORDSRESPONSE']._serialized_end=2946
+  _globals['_TASKSTATE']._serialized_start=2949
+  _globals['_TASKSTATE']._serialized_end=3162
+  _globals['_PARTITIONSTATE']._serialized_start=3165
+  _globals['_PARTITIONSTATE']._serialized_end=3752
+  _globals['_DESCRIBEPARTITIONREQUEST']._serialized_start=3754
+  _globals['_DESCRIBEPARTITIONREQUEST']._serialized_end=3845
+  _globals['_DESCRIBEPARTITIONRESPONSE']._serialized_start=3847
+  _globals['_DESCRIBEPARTITIONRESPONSE']._serialized_end=3929
+  _globals['_LISTPARTITIONSREQUEST']._serialized_start=3931
+  _globals['_LISTPARTITIONSREQUEST']._serialized_end=3969
+  _globals['_LISTPARTITIONSRESPONSE']._serialized_start=3971
+  _globals['_LISTPARTITIONSRESPONSE']._serialized_end=4051
+  _globals['_WATCHPARTITIONSREQUEST']._serialized_start=4053
+  _globals['_WATCHPARTITIONSREQUEST']._serialized_end=4092
+  _globals['_WATCHPARTITIONSRESPONSE']._serialized_start=4094
+  _globals['_WATCHPARTITIONSRESPONSE']._serialized_end=4175
+  _globals['_RUNTASKREQUEST']._serialized_start=4178
+  _globals['_RUNTASKREQUEST']._serialized_end=4351
+  _globals['_TASKACTION']._serialized_start=4354
+  _globals['_TASKACTION']._serialized_end=4508
+  _globals['_RUNTASKRESPONSE']._serialized_start=4510
+  _globals['_RUNTASKRESPONSE']._serialized_end=4590
+  _globals['_EXPLAINREQUEST']._serialized_start=4593
+  _globals['_EXPLAINREQUEST']._serialized_end=4746
+  _globals['_EXPLANATION']._serialized_start=4749
+  _globals['_EXPLANATION']._serialized_end=5035
+  _globals['_EXPLAINRESPONSE']._serialized_start=5037
+  _globals['_EXPLAINRESPONSE']._serialized_end=5109
+  _globals['_PAUSETASKSREQUEST']._serialized_start=5111
+  _globals['_PAUSETASKSREQUEST']._serialized_end=5238
+  _globals['_PAUSETASKSRESPONSE']._serialized_start=5240
+  _globals['_PAUSETASKSRESPONSE']._serialized_end=5277
+  _globals['_RESUMETASKSREQUEST']._serialized_start=5279
+  _globals['_RESUMETASKSREQUEST']._serialized_end=5372
+  _globals['_RESUMETASKSRESPONSE']._serialized_start=5374
+  _globals['_RESUMETASKSRESPONSE']._serialized_end=5412
+  _globals['_REMOTELOGMANAGERSERVICE']._serialized_start=7209
+  _globals['_REMOTELOGMANAGERSERVICE']._serialized_end=8860
 # @@protoc_insertion_point(module_scope)

@@ -25,9 +25,7 @@ class _TaskType:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _TaskTypeEnumTypeWrapper(
-    _enum_type_wrapper._EnumTypeWrapper[_TaskType.ValueType], _builtins.type
-):
+class _TaskTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskType.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     TASK_TYPE_UNSPECIFIED: _TaskType.ValueType  # 0
     """Never valid."""
@@ -63,9 +61,7 @@ class _WhyQuestion:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _WhyQuestionEnumTypeWrapper(
-    _enum_type_wrapper._EnumTypeWrapper[_WhyQuestion.ValueType], _builtins.type
-):
+class _WhyQuestionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WhyQuestion.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     WHY_QUESTION_UNSPECIFIED: _WhyQuestion.ValueType  # 0
     """Never valid."""
@@ -93,9 +89,7 @@ class _WhyReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _WhyReasonEnumTypeWrapper(
-    _enum_type_wrapper._EnumTypeWrapper[_WhyReason.ValueType], _builtins.type
-):
+class _WhyReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WhyReason.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     WHY_REASON_UNSPECIFIED: _WhyReason.ValueType  # 0
     """Never valid."""
@@ -319,14 +313,7 @@ class RegisterBrokerRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "broker_id",
-        b"broker_id",
-        "broker_log_address",
-        b"broker_log_address",
-        "incarnation",
-        b"incarnation",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "broker_log_address", b"broker_log_address", "incarnation", b"incarnation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -352,9 +339,7 @@ class RegisterBrokerResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "lease_ms", b"lease_ms", "manager_incarnation", b"manager_incarnation"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_ms", b"lease_ms", "manager_incarnation", b"manager_incarnation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -374,9 +359,7 @@ class HeartbeatRequest(_message.Message):
     incarnation: _builtins.str
     """Incarnation that registered."""
     @_builtins.property
-    def rolled(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
+    def rolled(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
         """Partitions with segments rolled since the last heartbeat."""
 
     def __init__(
@@ -388,9 +371,7 @@ class HeartbeatRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "broker_id", b"broker_id", "incarnation", b"incarnation", "rolled", b"rolled"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "incarnation", b"incarnation", "rolled", b"rolled"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -444,18 +425,9 @@ class LeaderPartition(_message.Message):
         leader_epoch: _builtins.int = ...,
         config: _partition_pb2.TopicConfig | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "config", b"config", "topic_id_partition", b"topic_id_partition"
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "config",
-        b"config",
-        "leader_epoch",
-        b"leader_epoch",
-        "topic_id_partition",
-        b"topic_id_partition",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "leader_epoch", b"leader_epoch", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -493,16 +465,7 @@ class OnLeadershipChangeRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "broker_id",
-        b"broker_id",
-        "followers",
-        b"followers",
-        "incarnation",
-        b"incarnation",
-        "leaders",
-        b"leaders",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "followers", b"followers", "incarnation", b"incarnation", "leaders", b"leaders"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -608,9 +571,7 @@ class StopPartitionsRequest(_message.Message):
     delete_remote: _builtins.bool
     """Delete their remote data."""
     @_builtins.property
-    def partitions(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
         """Partitions."""
 
     def __init__(
@@ -622,9 +583,7 @@ class StopPartitionsRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "broker_id", b"broker_id", "delete_remote", b"delete_remote", "partitions", b"partitions"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "delete_remote", b"delete_remote", "partitions", b"partitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -678,9 +637,7 @@ class FetchRequest(_message.Message):
         """Partition."""
 
     @_builtins.property
-    def lineage(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.LeaderEpochEntry]:
+    def lineage(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.LeaderEpochEntry]:
         """The leader's epochs with their start offsets, ascending; for holes at a segment's end and for aborted transactions."""
 
     def __init__(
@@ -695,45 +652,13 @@ class FetchRequest(_message.Message):
         lineage: _abc.Iterable[_partition_pb2.LeaderEpochEntry] | None = ...,
         local_log_start_offset: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "_local_log_start_offset",
-        b"_local_log_start_offset",
-        "local_log_start_offset",
-        b"local_log_start_offset",
-        "topic_id_partition",
-        b"topic_id_partition",
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_local_log_start_offset", b"_local_log_start_offset", "local_log_start_offset", b"local_log_start_offset", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_local_log_start_offset",
-        b"_local_log_start_offset",
-        "fetch_offset",
-        b"fetch_offset",
-        "isolation_level",
-        b"isolation_level",
-        "leader_epoch",
-        b"leader_epoch",
-        "lineage",
-        b"lineage",
-        "local_log_start_offset",
-        b"local_log_start_offset",
-        "max_bytes",
-        b"max_bytes",
-        "min_one_batch",
-        b"min_one_batch",
-        "topic_id_partition",
-        b"topic_id_partition",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_local_log_start_offset", b"_local_log_start_offset", "fetch_offset", b"fetch_offset", "isolation_level", b"isolation_level", "leader_epoch", b"leader_epoch", "lineage", b"lineage", "local_log_start_offset", b"local_log_start_offset", "max_bytes", b"max_bytes", "min_one_batch", b"min_one_batch", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__local_log_start_offset: _TypeAlias = _typing.Literal[
-        "local_log_start_offset"
-    ]  # noqa: Y015
-    _WhichOneofArgType__local_log_start_offset: _TypeAlias = _typing.Literal[
-        "_local_log_start_offset", b"_local_log_start_offset"
-    ]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__local_log_start_offset
-    ) -> _WhichOneofReturnType__local_log_start_offset | None: ...
+    _WhichOneofReturnType__local_log_start_offset: _TypeAlias = _typing.Literal["local_log_start_offset"]  # noqa: Y015
+    _WhichOneofArgType__local_log_start_offset: _TypeAlias = _typing.Literal["_local_log_start_offset", b"_local_log_start_offset"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__local_log_start_offset) -> _WhichOneofReturnType__local_log_start_offset | None: ...
 
 Global___FetchRequest: _TypeAlias = FetchRequest  # noqa: Y015
 
@@ -764,9 +689,7 @@ class FetchPlan(_message.Message):
         """Segment that the records come from; absent when no batch at or after the offset is remote."""
 
     @_builtins.property
-    def aborted_transactions(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.AbortedTransaction]:
+    def aborted_transactions(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.AbortedTransaction]:
         """Aborted transactions in the range, for READ_COMMITTED."""
 
     @_builtins.property
@@ -774,9 +697,7 @@ class FetchPlan(_message.Message):
         """The segment after this one, for read-ahead."""
 
     @_builtins.property
-    def following(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[_segment_pb2.RemoteLogSegmentMetadata]:
+    def following(self) -> _containers.RepeatedCompositeFieldContainer[_segment_pb2.RemoteLogSegmentMetadata]:
         """Segments that follow in the leader epoch asked for, each from where the one before ends; only with `reusable`. As many as `reach_bytes`
         asks for, at most 15, fewer only where nothing follows.
         """
@@ -792,52 +713,18 @@ class FetchPlan(_message.Message):
         following: _abc.Iterable[_segment_pb2.RemoteLogSegmentMetadata] | None = ...,
         reusable: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "_next_segment",
-        b"_next_segment",
-        "_segment",
-        b"_segment",
-        "next_segment",
-        b"next_segment",
-        "segment",
-        b"segment",
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_next_segment", b"_next_segment", "_segment", b"_segment", "next_segment", b"next_segment", "segment", b"segment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_next_segment",
-        b"_next_segment",
-        "_segment",
-        b"_segment",
-        "aborted_transactions",
-        b"aborted_transactions",
-        "fetch_offset",
-        b"fetch_offset",
-        "following",
-        b"following",
-        "max_bytes",
-        b"max_bytes",
-        "next_segment",
-        b"next_segment",
-        "reusable",
-        b"reusable",
-        "segment",
-        b"segment",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next_segment", b"_next_segment", "_segment", b"_segment", "aborted_transactions", b"aborted_transactions", "fetch_offset", b"fetch_offset", "following", b"following", "max_bytes", b"max_bytes", "next_segment", b"next_segment", "reusable", b"reusable", "segment", b"segment"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__next_segment: _TypeAlias = _typing.Literal["next_segment"]  # noqa: Y015
-    _WhichOneofArgType__next_segment: _TypeAlias = _typing.Literal[
-        "_next_segment", b"_next_segment"
-    ]  # noqa: Y015
+    _WhichOneofArgType__next_segment: _TypeAlias = _typing.Literal["_next_segment", b"_next_segment"]  # noqa: Y015
     _WhichOneofReturnType__segment: _TypeAlias = _typing.Literal["segment"]  # noqa: Y015
     _WhichOneofArgType__segment: _TypeAlias = _typing.Literal["_segment", b"_segment"]  # noqa: Y015
     @_typing.overload
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__next_segment
-    ) -> _WhichOneofReturnType__next_segment | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__next_segment) -> _WhichOneofReturnType__next_segment | None: ...
     @_typing.overload
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__segment
-    ) -> _WhichOneofReturnType__segment | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__segment) -> _WhichOneofReturnType__segment | None: ...
 
 Global___FetchPlan: _TypeAlias = FetchPlan  # noqa: Y015
 
@@ -861,19 +748,13 @@ class FetchResponse(_message.Message):
         plan: Global___FetchPlan | None = ...,
         data: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "data", b"data", "message", b"message", "plan", b"plan"
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "message", b"message", "plan", b"plan"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "data", b"data", "message", b"message", "plan", b"plan"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "message", b"message", "plan", b"plan"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["plan", "data"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType_message
-    ) -> _WhichOneofReturnType_message | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
 Global___FetchResponse: _TypeAlias = FetchResponse  # noqa: Y015
 
@@ -914,9 +795,7 @@ class PlanFetchRequest(_message.Message):
         """Partition."""
 
     @_builtins.property
-    def lineage(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.LeaderEpochEntry]:
+    def lineage(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.LeaderEpochEntry]:
         """The leader's epochs with their start offsets, ascending."""
 
     def __init__(
@@ -933,49 +812,13 @@ class PlanFetchRequest(_message.Message):
         fresh: _builtins.bool = ...,
         local_log_start_offset: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "_local_log_start_offset",
-        b"_local_log_start_offset",
-        "local_log_start_offset",
-        b"local_log_start_offset",
-        "topic_id_partition",
-        b"topic_id_partition",
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_local_log_start_offset", b"_local_log_start_offset", "local_log_start_offset", b"local_log_start_offset", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_local_log_start_offset",
-        b"_local_log_start_offset",
-        "fetch_offset",
-        b"fetch_offset",
-        "fresh",
-        b"fresh",
-        "isolation_level",
-        b"isolation_level",
-        "leader_epoch",
-        b"leader_epoch",
-        "lineage",
-        b"lineage",
-        "local_log_start_offset",
-        b"local_log_start_offset",
-        "max_bytes",
-        b"max_bytes",
-        "min_one_batch",
-        b"min_one_batch",
-        "reach_bytes",
-        b"reach_bytes",
-        "topic_id_partition",
-        b"topic_id_partition",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_local_log_start_offset", b"_local_log_start_offset", "fetch_offset", b"fetch_offset", "fresh", b"fresh", "isolation_level", b"isolation_level", "leader_epoch", b"leader_epoch", "lineage", b"lineage", "local_log_start_offset", b"local_log_start_offset", "max_bytes", b"max_bytes", "min_one_batch", b"min_one_batch", "reach_bytes", b"reach_bytes", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__local_log_start_offset: _TypeAlias = _typing.Literal[
-        "local_log_start_offset"
-    ]  # noqa: Y015
-    _WhichOneofArgType__local_log_start_offset: _TypeAlias = _typing.Literal[
-        "_local_log_start_offset", b"_local_log_start_offset"
-    ]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__local_log_start_offset
-    ) -> _WhichOneofReturnType__local_log_start_offset | None: ...
+    _WhichOneofReturnType__local_log_start_offset: _TypeAlias = _typing.Literal["local_log_start_offset"]  # noqa: Y015
+    _WhichOneofArgType__local_log_start_offset: _TypeAlias = _typing.Literal["_local_log_start_offset", b"_local_log_start_offset"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__local_log_start_offset) -> _WhichOneofReturnType__local_log_start_offset | None: ...
 
 Global___PlanFetchRequest: _TypeAlias = PlanFetchRequest  # noqa: Y015
 
@@ -1025,9 +868,7 @@ class FindOffsetForTimestampRequest(_message.Message):
         """Partition."""
 
     @_builtins.property
-    def lineage(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.LeaderEpochEntry]:
+    def lineage(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.LeaderEpochEntry]:
         """The leader's epochs with their start offsets, ascending."""
 
     def __init__(
@@ -1041,18 +882,7 @@ class FindOffsetForTimestampRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "lineage",
-        b"lineage",
-        "local_log_start_offset",
-        b"local_log_start_offset",
-        "log_start_offset",
-        b"log_start_offset",
-        "timestamp_ms",
-        b"timestamp_ms",
-        "topic_id_partition",
-        b"topic_id_partition",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lineage", b"lineage", "local_log_start_offset", b"local_log_start_offset", "log_start_offset", b"log_start_offset", "timestamp_ms", b"timestamp_ms", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1082,22 +912,11 @@ class FindOffsetForTimestampResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_offset", b"_offset", "offset", b"offset"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_offset",
-        b"_offset",
-        "leader_epoch",
-        b"leader_epoch",
-        "offset",
-        b"offset",
-        "timestamp_ms",
-        b"timestamp_ms",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_offset", b"_offset", "leader_epoch", b"leader_epoch", "offset", b"offset", "timestamp_ms", b"timestamp_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__offset: _TypeAlias = _typing.Literal["offset"]  # noqa: Y015
     _WhichOneofArgType__offset: _TypeAlias = _typing.Literal["_offset", b"_offset"]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__offset
-    ) -> _WhichOneofReturnType__offset | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__offset) -> _WhichOneofReturnType__offset | None: ...
 
 Global___FindOffsetForTimestampResponse: _TypeAlias = FindOffsetForTimestampResponse  # noqa: Y015
 
@@ -1127,14 +946,7 @@ class DeleteRecordsRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "leader_epoch",
-        b"leader_epoch",
-        "log_start_offset",
-        b"log_start_offset",
-        "topic_id_partition",
-        b"topic_id_partition",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "log_start_offset", b"log_start_offset", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1201,24 +1013,7 @@ class TaskState(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "consecutive_failures",
-        b"consecutive_failures",
-        "last_error",
-        b"last_error",
-        "last_error_reason",
-        b"last_error_reason",
-        "next_run_in_ms",
-        b"next_run_in_ms",
-        "running",
-        b"running",
-        "runs",
-        b"runs",
-        "since_success_ms",
-        b"since_success_ms",
-        "type",
-        b"type",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consecutive_failures", b"consecutive_failures", "last_error", b"last_error", "last_error_reason", b"last_error_reason", "next_run_in_ms", b"next_run_in_ms", "running", b"running", "runs", b"runs", "since_success_ms", b"since_success_ms", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1318,50 +1113,9 @@ class PartitionState(_message.Message):
         config: _partition_pb2.TopicConfig | None = ...,
         pauses: _abc.Iterable[_partition_pb2.TaskPause] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "config", b"config", "topic_id_partition", b"topic_id_partition"
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "config",
-        b"config",
-        "copied_bytes",
-        b"copied_bytes",
-        "copied_segments",
-        b"copied_segments",
-        "copy_lag_bytes",
-        b"copy_lag_bytes",
-        "copy_lag_ms",
-        b"copy_lag_ms",
-        "copy_lag_segments",
-        b"copy_lag_segments",
-        "deleted_segments",
-        b"deleted_segments",
-        "highest_remote_offset",
-        b"highest_remote_offset",
-        "last_stable_offset",
-        b"last_stable_offset",
-        "leader",
-        b"leader",
-        "leader_broker_id",
-        b"leader_broker_id",
-        "leader_epoch",
-        b"leader_epoch",
-        "local_log_start_offset",
-        b"local_log_start_offset",
-        "log_end_offset",
-        b"log_end_offset",
-        "log_start_offset",
-        b"log_start_offset",
-        "paused",
-        b"paused",
-        "pauses",
-        b"pauses",
-        "tasks",
-        b"tasks",
-        "topic_id_partition",
-        b"topic_id_partition",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "copied_bytes", b"copied_bytes", "copied_segments", b"copied_segments", "copy_lag_bytes", b"copy_lag_bytes", "copy_lag_ms", b"copy_lag_ms", "copy_lag_segments", b"copy_lag_segments", "deleted_segments", b"deleted_segments", "highest_remote_offset", b"highest_remote_offset", "last_stable_offset", b"last_stable_offset", "leader", b"leader", "leader_broker_id", b"leader_broker_id", "leader_epoch", b"leader_epoch", "local_log_start_offset", b"local_log_start_offset", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "paused", b"paused", "pauses", b"pauses", "tasks", b"tasks", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1541,18 +1295,7 @@ class RunTaskRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "dry_run",
-        b"dry_run",
-        "heal",
-        b"heal",
-        "shallow",
-        b"shallow",
-        "topic_id_partition",
-        b"topic_id_partition",
-        "type",
-        b"type",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "heal", b"heal", "shallow", b"shallow", "topic_id_partition", b"topic_id_partition", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1599,20 +1342,7 @@ class TaskAction(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["segment", b"segment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "action",
-        b"action",
-        "detail",
-        b"detail",
-        "healed",
-        b"healed",
-        "reason",
-        b"reason",
-        "remedy",
-        b"remedy",
-        "segment",
-        b"segment",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "detail", b"detail", "healed", b"healed", "reason", b"reason", "remedy", b"remedy", "segment", b"segment"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1670,44 +1400,18 @@ class ExplainRequest(_message.Message):
         offset: _builtins.int | None = ...,
         segment_id: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "_offset",
-        b"_offset",
-        "_segment_id",
-        b"_segment_id",
-        "offset",
-        b"offset",
-        "segment_id",
-        b"segment_id",
-        "topic_id_partition",
-        b"topic_id_partition",
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_offset", b"_offset", "_segment_id", b"_segment_id", "offset", b"offset", "segment_id", b"segment_id", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_offset",
-        b"_offset",
-        "_segment_id",
-        b"_segment_id",
-        "offset",
-        b"offset",
-        "segment_id",
-        b"segment_id",
-        "topic_id_partition",
-        b"topic_id_partition",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_offset", b"_offset", "_segment_id", b"_segment_id", "offset", b"offset", "segment_id", b"segment_id", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__offset: _TypeAlias = _typing.Literal["offset"]  # noqa: Y015
     _WhichOneofArgType__offset: _TypeAlias = _typing.Literal["_offset", b"_offset"]  # noqa: Y015
     _WhichOneofReturnType__segment_id: _TypeAlias = _typing.Literal["segment_id"]  # noqa: Y015
     _WhichOneofArgType__segment_id: _TypeAlias = _typing.Literal["_segment_id", b"_segment_id"]  # noqa: Y015
     @_typing.overload
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__offset
-    ) -> _WhichOneofReturnType__offset | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__offset) -> _WhichOneofReturnType__offset | None: ...
     @_typing.overload
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__segment_id
-    ) -> _WhichOneofReturnType__segment_id | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__segment_id) -> _WhichOneofReturnType__segment_id | None: ...
 
 Global___ExplainRequest: _TypeAlias = ExplainRequest  # noqa: Y015
 
@@ -1757,54 +1461,18 @@ class Explanation(_message.Message):
         last_error_reason: _builtins.str = ...,
         last_error: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "_for_ms",
-        b"_for_ms",
-        "_segment_id",
-        b"_segment_id",
-        "for_ms",
-        b"for_ms",
-        "segment_id",
-        b"segment_id",
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_for_ms", b"_for_ms", "_segment_id", b"_segment_id", "for_ms", b"for_ms", "segment_id", b"segment_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_for_ms",
-        b"_for_ms",
-        "_segment_id",
-        b"_segment_id",
-        "end_offset",
-        b"end_offset",
-        "for_ms",
-        b"for_ms",
-        "last_error",
-        b"last_error",
-        "last_error_reason",
-        b"last_error_reason",
-        "question",
-        b"question",
-        "reason",
-        b"reason",
-        "segment_id",
-        b"segment_id",
-        "start_offset",
-        b"start_offset",
-        "text",
-        b"text",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_for_ms", b"_for_ms", "_segment_id", b"_segment_id", "end_offset", b"end_offset", "for_ms", b"for_ms", "last_error", b"last_error", "last_error_reason", b"last_error_reason", "question", b"question", "reason", b"reason", "segment_id", b"segment_id", "start_offset", b"start_offset", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__for_ms: _TypeAlias = _typing.Literal["for_ms"]  # noqa: Y015
     _WhichOneofArgType__for_ms: _TypeAlias = _typing.Literal["_for_ms", b"_for_ms"]  # noqa: Y015
     _WhichOneofReturnType__segment_id: _TypeAlias = _typing.Literal["segment_id"]  # noqa: Y015
     _WhichOneofArgType__segment_id: _TypeAlias = _typing.Literal["_segment_id", b"_segment_id"]  # noqa: Y015
     @_typing.overload
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__for_ms
-    ) -> _WhichOneofReturnType__for_ms | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__for_ms) -> _WhichOneofReturnType__for_ms | None: ...
     @_typing.overload
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__segment_id
-    ) -> _WhichOneofReturnType__segment_id | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__segment_id) -> _WhichOneofReturnType__segment_id | None: ...
 
 Global___Explanation: _TypeAlias = Explanation  # noqa: Y015
 
@@ -1847,9 +1515,7 @@ class PauseTasksRequest(_message.Message):
     reason: _builtins.str
     """Why, for people; at most 1,000 characters."""
     @_builtins.property
-    def partitions(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
         """Partitions."""
 
     @_builtins.property
@@ -1866,16 +1532,7 @@ class PauseTasksRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "partitions",
-        b"partitions",
-        "paused_by",
-        b"paused_by",
-        "reason",
-        b"reason",
-        "topics",
-        b"topics",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "paused_by", b"paused_by", "reason", b"reason", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1912,9 +1569,7 @@ class ResumeTasksRequest(_message.Message):
     PARTITIONS_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def partitions(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
         """Partitions."""
 
     @_builtins.property
@@ -1929,9 +1584,7 @@ class ResumeTasksRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "partitions", b"partitions", "topics", b"topics"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -19,6 +19,7 @@ else:
 _T = _typing.TypeVar("_T")
 
 class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
+
 class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
     ...
 
@@ -39,55 +40,38 @@ class RemoteLogManagerServiceStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RemoteLogManagerServiceAsyncStub: ...
-    RegisterBroker: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_manager_service_pb2.RegisterBrokerRequest,
-        _remote_log_manager_service_pb2.RegisterBrokerResponse,
-    ]
+    RegisterBroker: _grpc.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.RegisterBrokerRequest, _remote_log_manager_service_pb2.RegisterBrokerResponse]
     """Registers a broker with the address of its BrokerLogService. Forgets what an earlier incarnation had announced.
     Idempotent for one incarnation.
 
     Errors: none beyond the service's.
     """
-    Heartbeat: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_manager_service_pb2.HeartbeatRequest,
-        _remote_log_manager_service_pb2.HeartbeatResponse,
-    ]
+    Heartbeat: _grpc.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.HeartbeatRequest, _remote_log_manager_service_pb2.HeartbeatResponse]
     """Keeps the registration and names partitions with newly rolled segments, which become due at once.
 
     Errors:
     * `NOT_FOUND` (BROKER_NOT_FOUND): not registered here. Register and announce all partitions again.
     """
-    OnLeadershipChange: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_manager_service_pb2.OnLeadershipChangeRequest,
-        _remote_log_manager_service_pb2.OnLeadershipChangeResponse,
-    ]
+    OnLeadershipChange: _grpc.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.OnLeadershipChangeRequest, _remote_log_manager_service_pb2.OnLeadershipChangeResponse]
     """Announces partitions that the broker leads or follows now. Registers and schedules; never waits for remote storage.
     Idempotent.
 
     Errors:
     * `NOT_FOUND` (BROKER_NOT_FOUND): not registered here. Register and announce all partitions again.
     """
-    OnTopicConfigChange: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_manager_service_pb2.OnTopicConfigChangeRequest,
-        _remote_log_manager_service_pb2.OnTopicConfigChangeResponse,
-    ]
+    OnTopicConfigChange: _grpc.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.OnTopicConfigChangeRequest, _remote_log_manager_service_pb2.OnTopicConfigChangeResponse]
     """Announces other settings of topics. Idempotent.
 
     Errors: none beyond the service's. Partitions that are not registered are ignored.
     """
-    StopPartitions: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_manager_service_pb2.StopPartitionsRequest,
-        _remote_log_manager_service_pb2.StopPartitionsResponse,
-    ]
+    StopPartitions: _grpc.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.StopPartitionsRequest, _remote_log_manager_service_pb2.StopPartitionsResponse]
     """Ends the tasks of partitions; a copy in flight completes first. With `delete_remote` they are DELETE_PARTITION_MARKED in
     metadata when this is answered, and any manager deletes their remote data until nothing is left. Idempotent.
 
     Errors:
     * `UNAVAILABLE` (DATABASE_UNAVAILABLE, PEER_UNAVAILABLE): metadata could not be told. The tasks have ended; repeat it.
     """
-    Fetch: _grpc.UnaryStreamMultiCallable[
-        _remote_log_manager_service_pb2.FetchRequest, _remote_log_manager_service_pb2.FetchResponse
-    ]
+    Fetch: _grpc.UnaryStreamMultiCallable[_remote_log_manager_service_pb2.FetchRequest, _remote_log_manager_service_pb2.FetchResponse]
     """Reads record batches of the cold part. The first message says what follows; then data.
 
     Errors:
@@ -96,61 +80,40 @@ class RemoteLogManagerServiceStub:
     * `RESOURCE_EXHAUSTED` (READER_QUEUE_FULL, FETCH_QUOTA): retry as `RetryInfo` says.
     * `DATA_LOSS` (CHECKSUM_MISMATCH): stored bytes are damaged. Do not retry.
     """
-    PlanFetch: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_manager_service_pb2.PlanFetchRequest,
-        _remote_log_manager_service_pb2.PlanFetchResponse,
-    ]
+    PlanFetch: _grpc.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.PlanFetchRequest, _remote_log_manager_service_pb2.PlanFetchResponse]
     """Decides the same as `Fetch` without the data; the broker then reads the records from the storage service itself.
 
     Errors: as `Fetch`.
     """
-    FindOffsetForTimestamp: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_manager_service_pb2.FindOffsetForTimestampRequest,
-        _remote_log_manager_service_pb2.FindOffsetForTimestampResponse,
-    ]
+    FindOffsetForTimestamp: _grpc.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.FindOffsetForTimestampRequest, _remote_log_manager_service_pb2.FindOffsetForTimestampResponse]
     """Finds the first remote record at or after a timestamp; an answer without offset means none is remote: look locally.
 
     Errors:
     * `RESOURCE_EXHAUSTED` (READER_QUEUE_FULL): retry as `RetryInfo` says.
     * `DATA_LOSS` (CHECKSUM_MISMATCH): stored bytes are damaged. Do not retry.
     """
-    DeleteRecords: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_manager_service_pb2.DeleteRecordsRequest,
-        _remote_log_manager_service_pb2.DeleteRecordsResponse,
-    ]
+    DeleteRecords: _grpc.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.DeleteRecordsRequest, _remote_log_manager_service_pb2.DeleteRecordsResponse]
     """Tells that the log start offset was raised. Answers at once; remote segments below it are cleaned asynchronously.
 
     Errors: none beyond the service's.
     """
-    DescribePartition: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_manager_service_pb2.DescribePartitionRequest,
-        _remote_log_manager_service_pb2.DescribePartitionResponse,
-    ]
+    DescribePartition: _grpc.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.DescribePartitionRequest, _remote_log_manager_service_pb2.DescribePartitionResponse]
     """State of one partition's tasks.
 
     Errors:
     * `NOT_FOUND` (PARTITION_NOT_FOUND): not registered with this manager.
     """
-    ListPartitions: _grpc.UnaryStreamMultiCallable[
-        _remote_log_manager_service_pb2.ListPartitionsRequest,
-        _remote_log_manager_service_pb2.ListPartitionsResponse,
-    ]
+    ListPartitions: _grpc.UnaryStreamMultiCallable[_remote_log_manager_service_pb2.ListPartitionsRequest, _remote_log_manager_service_pb2.ListPartitionsResponse]
     """State of all partitions registered with this manager.
 
     Errors: none beyond the service's.
     """
-    WatchPartitions: _grpc.UnaryStreamMultiCallable[
-        _remote_log_manager_service_pb2.WatchPartitionsRequest,
-        _remote_log_manager_service_pb2.WatchPartitionsResponse,
-    ]
+    WatchPartitions: _grpc.UnaryStreamMultiCallable[_remote_log_manager_service_pb2.WatchPartitionsRequest, _remote_log_manager_service_pb2.WatchPartitionsResponse]
     """Streams the state of partitions whenever it changes, without end; all of them first.
 
     Errors: none beyond the service's.
     """
-    RunTask: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_manager_service_pb2.RunTaskRequest,
-        _remote_log_manager_service_pb2.RunTaskResponse,
-    ]
+    RunTask: _grpc.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.RunTaskRequest, _remote_log_manager_service_pb2.RunTaskResponse]
     """Runs a task of a partition now and answers when the run has ended. With `dry_run` an expiration only says what would go.
     A scrub changes nothing unless `heal` is set, and takes partitions that are not registered, deleted ones too.
 
@@ -158,20 +121,14 @@ class RemoteLogManagerServiceStub:
     * `NOT_FOUND` (PARTITION_NOT_FOUND): not registered with this manager.
     * what the run failed with.
     """
-    Explain: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_manager_service_pb2.ExplainRequest,
-        _remote_log_manager_service_pb2.ExplainResponse,
-    ]
+    Explain: _grpc.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.ExplainRequest, _remote_log_manager_service_pb2.ExplainResponse]
     """Says why segments of a partition are still local, not yet deleted, or unreadable, from what is known now. Reads one record
     batch when it has to find out whether a segment can be read; changes nothing.
 
     Errors:
     * `NOT_FOUND` (SEGMENT_NOT_FOUND): metadata does not have the segment asked for.
     """
-    PauseTasks: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_manager_service_pb2.PauseTasksRequest,
-        _remote_log_manager_service_pb2.PauseTasksResponse,
-    ]
+    PauseTasks: _grpc.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.PauseTasksRequest, _remote_log_manager_service_pb2.PauseTasksResponse]
     """Stops copies and expirations of partitions until they are resumed. Runs in flight complete. Idempotent. When it is answered as
     durable, metadata has it: managers that start or take over know it before they begin anything, the others within their task
     interval.
@@ -180,10 +137,7 @@ class RemoteLogManagerServiceStub:
     * `UNAVAILABLE` (DATABASE_UNAVAILABLE, PEER_UNAVAILABLE): metadata could not be told. This manager has paused them all the same,
       others have not; repeat it.
     """
-    ResumeTasks: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_manager_service_pb2.ResumeTasksRequest,
-        _remote_log_manager_service_pb2.ResumeTasksResponse,
-    ]
+    ResumeTasks: _grpc.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.ResumeTasksRequest, _remote_log_manager_service_pb2.ResumeTasksResponse]
     """Ends a pause. Idempotent.
 
     Errors:
@@ -202,55 +156,38 @@ class RemoteLogManagerServiceAsyncStub(RemoteLogManagerServiceStub):
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
-    RegisterBroker: _aio.UnaryUnaryMultiCallable[
-        _remote_log_manager_service_pb2.RegisterBrokerRequest,
-        _remote_log_manager_service_pb2.RegisterBrokerResponse,
-    ]  # type: ignore[assignment]
+    RegisterBroker: _aio.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.RegisterBrokerRequest, _remote_log_manager_service_pb2.RegisterBrokerResponse]  # type: ignore[assignment]
     """Registers a broker with the address of its BrokerLogService. Forgets what an earlier incarnation had announced.
     Idempotent for one incarnation.
 
     Errors: none beyond the service's.
     """
-    Heartbeat: _aio.UnaryUnaryMultiCallable[
-        _remote_log_manager_service_pb2.HeartbeatRequest,
-        _remote_log_manager_service_pb2.HeartbeatResponse,
-    ]  # type: ignore[assignment]
+    Heartbeat: _aio.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.HeartbeatRequest, _remote_log_manager_service_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """Keeps the registration and names partitions with newly rolled segments, which become due at once.
 
     Errors:
     * `NOT_FOUND` (BROKER_NOT_FOUND): not registered here. Register and announce all partitions again.
     """
-    OnLeadershipChange: _aio.UnaryUnaryMultiCallable[
-        _remote_log_manager_service_pb2.OnLeadershipChangeRequest,
-        _remote_log_manager_service_pb2.OnLeadershipChangeResponse,
-    ]  # type: ignore[assignment]
+    OnLeadershipChange: _aio.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.OnLeadershipChangeRequest, _remote_log_manager_service_pb2.OnLeadershipChangeResponse]  # type: ignore[assignment]
     """Announces partitions that the broker leads or follows now. Registers and schedules; never waits for remote storage.
     Idempotent.
 
     Errors:
     * `NOT_FOUND` (BROKER_NOT_FOUND): not registered here. Register and announce all partitions again.
     """
-    OnTopicConfigChange: _aio.UnaryUnaryMultiCallable[
-        _remote_log_manager_service_pb2.OnTopicConfigChangeRequest,
-        _remote_log_manager_service_pb2.OnTopicConfigChangeResponse,
-    ]  # type: ignore[assignment]
+    OnTopicConfigChange: _aio.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.OnTopicConfigChangeRequest, _remote_log_manager_service_pb2.OnTopicConfigChangeResponse]  # type: ignore[assignment]
     """Announces other settings of topics. Idempotent.
 
     Errors: none beyond the service's. Partitions that are not registered are ignored.
     """
-    StopPartitions: _aio.UnaryUnaryMultiCallable[
-        _remote_log_manager_service_pb2.StopPartitionsRequest,
-        _remote_log_manager_service_pb2.StopPartitionsResponse,
-    ]  # type: ignore[assignment]
+    StopPartitions: _aio.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.StopPartitionsRequest, _remote_log_manager_service_pb2.StopPartitionsResponse]  # type: ignore[assignment]
     """Ends the tasks of partitions; a copy in flight completes first. With `delete_remote` they are DELETE_PARTITION_MARKED in
     metadata when this is answered, and any manager deletes their remote data until nothing is left. Idempotent.
 
     Errors:
     * `UNAVAILABLE` (DATABASE_UNAVAILABLE, PEER_UNAVAILABLE): metadata could not be told. The tasks have ended; repeat it.
     """
-    Fetch: _aio.UnaryStreamMultiCallable[
-        _remote_log_manager_service_pb2.FetchRequest, _remote_log_manager_service_pb2.FetchResponse
-    ]  # type: ignore[assignment]
+    Fetch: _aio.UnaryStreamMultiCallable[_remote_log_manager_service_pb2.FetchRequest, _remote_log_manager_service_pb2.FetchResponse]  # type: ignore[assignment]
     """Reads record batches of the cold part. The first message says what follows; then data.
 
     Errors:
@@ -259,61 +196,40 @@ class RemoteLogManagerServiceAsyncStub(RemoteLogManagerServiceStub):
     * `RESOURCE_EXHAUSTED` (READER_QUEUE_FULL, FETCH_QUOTA): retry as `RetryInfo` says.
     * `DATA_LOSS` (CHECKSUM_MISMATCH): stored bytes are damaged. Do not retry.
     """
-    PlanFetch: _aio.UnaryUnaryMultiCallable[
-        _remote_log_manager_service_pb2.PlanFetchRequest,
-        _remote_log_manager_service_pb2.PlanFetchResponse,
-    ]  # type: ignore[assignment]
+    PlanFetch: _aio.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.PlanFetchRequest, _remote_log_manager_service_pb2.PlanFetchResponse]  # type: ignore[assignment]
     """Decides the same as `Fetch` without the data; the broker then reads the records from the storage service itself.
 
     Errors: as `Fetch`.
     """
-    FindOffsetForTimestamp: _aio.UnaryUnaryMultiCallable[
-        _remote_log_manager_service_pb2.FindOffsetForTimestampRequest,
-        _remote_log_manager_service_pb2.FindOffsetForTimestampResponse,
-    ]  # type: ignore[assignment]
+    FindOffsetForTimestamp: _aio.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.FindOffsetForTimestampRequest, _remote_log_manager_service_pb2.FindOffsetForTimestampResponse]  # type: ignore[assignment]
     """Finds the first remote record at or after a timestamp; an answer without offset means none is remote: look locally.
 
     Errors:
     * `RESOURCE_EXHAUSTED` (READER_QUEUE_FULL): retry as `RetryInfo` says.
     * `DATA_LOSS` (CHECKSUM_MISMATCH): stored bytes are damaged. Do not retry.
     """
-    DeleteRecords: _aio.UnaryUnaryMultiCallable[
-        _remote_log_manager_service_pb2.DeleteRecordsRequest,
-        _remote_log_manager_service_pb2.DeleteRecordsResponse,
-    ]  # type: ignore[assignment]
+    DeleteRecords: _aio.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.DeleteRecordsRequest, _remote_log_manager_service_pb2.DeleteRecordsResponse]  # type: ignore[assignment]
     """Tells that the log start offset was raised. Answers at once; remote segments below it are cleaned asynchronously.
 
     Errors: none beyond the service's.
     """
-    DescribePartition: _aio.UnaryUnaryMultiCallable[
-        _remote_log_manager_service_pb2.DescribePartitionRequest,
-        _remote_log_manager_service_pb2.DescribePartitionResponse,
-    ]  # type: ignore[assignment]
+    DescribePartition: _aio.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.DescribePartitionRequest, _remote_log_manager_service_pb2.DescribePartitionResponse]  # type: ignore[assignment]
     """State of one partition's tasks.
 
     Errors:
     * `NOT_FOUND` (PARTITION_NOT_FOUND): not registered with this manager.
     """
-    ListPartitions: _aio.UnaryStreamMultiCallable[
-        _remote_log_manager_service_pb2.ListPartitionsRequest,
-        _remote_log_manager_service_pb2.ListPartitionsResponse,
-    ]  # type: ignore[assignment]
+    ListPartitions: _aio.UnaryStreamMultiCallable[_remote_log_manager_service_pb2.ListPartitionsRequest, _remote_log_manager_service_pb2.ListPartitionsResponse]  # type: ignore[assignment]
     """State of all partitions registered with this manager.
 
     Errors: none beyond the service's.
     """
-    WatchPartitions: _aio.UnaryStreamMultiCallable[
-        _remote_log_manager_service_pb2.WatchPartitionsRequest,
-        _remote_log_manager_service_pb2.WatchPartitionsResponse,
-    ]  # type: ignore[assignment]
+    WatchPartitions: _aio.UnaryStreamMultiCallable[_remote_log_manager_service_pb2.WatchPartitionsRequest, _remote_log_manager_service_pb2.WatchPartitionsResponse]  # type: ignore[assignment]
     """Streams the state of partitions whenever it changes, without end; all of them first.
 
     Errors: none beyond the service's.
     """
-    RunTask: _aio.UnaryUnaryMultiCallable[
-        _remote_log_manager_service_pb2.RunTaskRequest,
-        _remote_log_manager_service_pb2.RunTaskResponse,
-    ]  # type: ignore[assignment]
+    RunTask: _aio.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.RunTaskRequest, _remote_log_manager_service_pb2.RunTaskResponse]  # type: ignore[assignment]
     """Runs a task of a partition now and answers when the run has ended. With `dry_run` an expiration only says what would go.
     A scrub changes nothing unless `heal` is set, and takes partitions that are not registered, deleted ones too.
 
@@ -321,20 +237,14 @@ class RemoteLogManagerServiceAsyncStub(RemoteLogManagerServiceStub):
     * `NOT_FOUND` (PARTITION_NOT_FOUND): not registered with this manager.
     * what the run failed with.
     """
-    Explain: _aio.UnaryUnaryMultiCallable[
-        _remote_log_manager_service_pb2.ExplainRequest,
-        _remote_log_manager_service_pb2.ExplainResponse,
-    ]  # type: ignore[assignment]
+    Explain: _aio.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.ExplainRequest, _remote_log_manager_service_pb2.ExplainResponse]  # type: ignore[assignment]
     """Says why segments of a partition are still local, not yet deleted, or unreadable, from what is known now. Reads one record
     batch when it has to find out whether a segment can be read; changes nothing.
 
     Errors:
     * `NOT_FOUND` (SEGMENT_NOT_FOUND): metadata does not have the segment asked for.
     """
-    PauseTasks: _aio.UnaryUnaryMultiCallable[
-        _remote_log_manager_service_pb2.PauseTasksRequest,
-        _remote_log_manager_service_pb2.PauseTasksResponse,
-    ]  # type: ignore[assignment]
+    PauseTasks: _aio.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.PauseTasksRequest, _remote_log_manager_service_pb2.PauseTasksResponse]  # type: ignore[assignment]
     """Stops copies and expirations of partitions until they are resumed. Runs in flight complete. Idempotent. When it is answered as
     durable, metadata has it: managers that start or take over know it before they begin anything, the others within their task
     interval.
@@ -343,10 +253,7 @@ class RemoteLogManagerServiceAsyncStub(RemoteLogManagerServiceStub):
     * `UNAVAILABLE` (DATABASE_UNAVAILABLE, PEER_UNAVAILABLE): metadata could not be told. This manager has paused them all the same,
       others have not; repeat it.
     """
-    ResumeTasks: _aio.UnaryUnaryMultiCallable[
-        _remote_log_manager_service_pb2.ResumeTasksRequest,
-        _remote_log_manager_service_pb2.ResumeTasksResponse,
-    ]  # type: ignore[assignment]
+    ResumeTasks: _aio.UnaryUnaryMultiCallable[_remote_log_manager_service_pb2.ResumeTasksRequest, _remote_log_manager_service_pb2.ResumeTasksResponse]  # type: ignore[assignment]
     """Ends a pause. Idempotent.
 
     Errors:
@@ -368,10 +275,7 @@ class RemoteLogManagerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_manager_service_pb2.RegisterBrokerRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_manager_service_pb2.RegisterBrokerResponse,
-        _abc.Awaitable[_remote_log_manager_service_pb2.RegisterBrokerResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_manager_service_pb2.RegisterBrokerResponse, _abc.Awaitable[_remote_log_manager_service_pb2.RegisterBrokerResponse]]:
         """Registers a broker with the address of its BrokerLogService. Forgets what an earlier incarnation had announced.
         Idempotent for one incarnation.
 
@@ -383,10 +287,7 @@ class RemoteLogManagerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_manager_service_pb2.HeartbeatRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_manager_service_pb2.HeartbeatResponse,
-        _abc.Awaitable[_remote_log_manager_service_pb2.HeartbeatResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_manager_service_pb2.HeartbeatResponse, _abc.Awaitable[_remote_log_manager_service_pb2.HeartbeatResponse]]:
         """Keeps the registration and names partitions with newly rolled segments, which become due at once.
 
         Errors:
@@ -398,10 +299,7 @@ class RemoteLogManagerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_manager_service_pb2.OnLeadershipChangeRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_manager_service_pb2.OnLeadershipChangeResponse,
-        _abc.Awaitable[_remote_log_manager_service_pb2.OnLeadershipChangeResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_manager_service_pb2.OnLeadershipChangeResponse, _abc.Awaitable[_remote_log_manager_service_pb2.OnLeadershipChangeResponse]]:
         """Announces partitions that the broker leads or follows now. Registers and schedules; never waits for remote storage.
         Idempotent.
 
@@ -414,10 +312,7 @@ class RemoteLogManagerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_manager_service_pb2.OnTopicConfigChangeRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_manager_service_pb2.OnTopicConfigChangeResponse,
-        _abc.Awaitable[_remote_log_manager_service_pb2.OnTopicConfigChangeResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_manager_service_pb2.OnTopicConfigChangeResponse, _abc.Awaitable[_remote_log_manager_service_pb2.OnTopicConfigChangeResponse]]:
         """Announces other settings of topics. Idempotent.
 
         Errors: none beyond the service's. Partitions that are not registered are ignored.
@@ -428,10 +323,7 @@ class RemoteLogManagerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_manager_service_pb2.StopPartitionsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_manager_service_pb2.StopPartitionsResponse,
-        _abc.Awaitable[_remote_log_manager_service_pb2.StopPartitionsResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_manager_service_pb2.StopPartitionsResponse, _abc.Awaitable[_remote_log_manager_service_pb2.StopPartitionsResponse]]:
         """Ends the tasks of partitions; a copy in flight completes first. With `delete_remote` they are DELETE_PARTITION_MARKED in
         metadata when this is answered, and any manager deletes their remote data until nothing is left. Idempotent.
 
@@ -444,10 +336,7 @@ class RemoteLogManagerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_manager_service_pb2.FetchRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _abc.Iterator[_remote_log_manager_service_pb2.FetchResponse],
-        _abc.AsyncIterator[_remote_log_manager_service_pb2.FetchResponse],
-    ]:
+    ) -> _typing.Union[_abc.Iterator[_remote_log_manager_service_pb2.FetchResponse], _abc.AsyncIterator[_remote_log_manager_service_pb2.FetchResponse]]:
         """Reads record batches of the cold part. The first message says what follows; then data.
 
         Errors:
@@ -462,10 +351,7 @@ class RemoteLogManagerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_manager_service_pb2.PlanFetchRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_manager_service_pb2.PlanFetchResponse,
-        _abc.Awaitable[_remote_log_manager_service_pb2.PlanFetchResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_manager_service_pb2.PlanFetchResponse, _abc.Awaitable[_remote_log_manager_service_pb2.PlanFetchResponse]]:
         """Decides the same as `Fetch` without the data; the broker then reads the records from the storage service itself.
 
         Errors: as `Fetch`.
@@ -476,10 +362,7 @@ class RemoteLogManagerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_manager_service_pb2.FindOffsetForTimestampRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_manager_service_pb2.FindOffsetForTimestampResponse,
-        _abc.Awaitable[_remote_log_manager_service_pb2.FindOffsetForTimestampResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_manager_service_pb2.FindOffsetForTimestampResponse, _abc.Awaitable[_remote_log_manager_service_pb2.FindOffsetForTimestampResponse]]:
         """Finds the first remote record at or after a timestamp; an answer without offset means none is remote: look locally.
 
         Errors:
@@ -492,10 +375,7 @@ class RemoteLogManagerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_manager_service_pb2.DeleteRecordsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_manager_service_pb2.DeleteRecordsResponse,
-        _abc.Awaitable[_remote_log_manager_service_pb2.DeleteRecordsResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_manager_service_pb2.DeleteRecordsResponse, _abc.Awaitable[_remote_log_manager_service_pb2.DeleteRecordsResponse]]:
         """Tells that the log start offset was raised. Answers at once; remote segments below it are cleaned asynchronously.
 
         Errors: none beyond the service's.
@@ -506,10 +386,7 @@ class RemoteLogManagerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_manager_service_pb2.DescribePartitionRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_manager_service_pb2.DescribePartitionResponse,
-        _abc.Awaitable[_remote_log_manager_service_pb2.DescribePartitionResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_manager_service_pb2.DescribePartitionResponse, _abc.Awaitable[_remote_log_manager_service_pb2.DescribePartitionResponse]]:
         """State of one partition's tasks.
 
         Errors:
@@ -521,10 +398,7 @@ class RemoteLogManagerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_manager_service_pb2.ListPartitionsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _abc.Iterator[_remote_log_manager_service_pb2.ListPartitionsResponse],
-        _abc.AsyncIterator[_remote_log_manager_service_pb2.ListPartitionsResponse],
-    ]:
+    ) -> _typing.Union[_abc.Iterator[_remote_log_manager_service_pb2.ListPartitionsResponse], _abc.AsyncIterator[_remote_log_manager_service_pb2.ListPartitionsResponse]]:
         """State of all partitions registered with this manager.
 
         Errors: none beyond the service's.
@@ -535,10 +409,7 @@ class RemoteLogManagerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_manager_service_pb2.WatchPartitionsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _abc.Iterator[_remote_log_manager_service_pb2.WatchPartitionsResponse],
-        _abc.AsyncIterator[_remote_log_manager_service_pb2.WatchPartitionsResponse],
-    ]:
+    ) -> _typing.Union[_abc.Iterator[_remote_log_manager_service_pb2.WatchPartitionsResponse], _abc.AsyncIterator[_remote_log_manager_service_pb2.WatchPartitionsResponse]]:
         """Streams the state of partitions whenever it changes, without end; all of them first.
 
         Errors: none beyond the service's.
@@ -549,10 +420,7 @@ class RemoteLogManagerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_manager_service_pb2.RunTaskRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_manager_service_pb2.RunTaskResponse,
-        _abc.Awaitable[_remote_log_manager_service_pb2.RunTaskResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_manager_service_pb2.RunTaskResponse, _abc.Awaitable[_remote_log_manager_service_pb2.RunTaskResponse]]:
         """Runs a task of a partition now and answers when the run has ended. With `dry_run` an expiration only says what would go.
         A scrub changes nothing unless `heal` is set, and takes partitions that are not registered, deleted ones too.
 
@@ -566,10 +434,7 @@ class RemoteLogManagerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_manager_service_pb2.ExplainRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_manager_service_pb2.ExplainResponse,
-        _abc.Awaitable[_remote_log_manager_service_pb2.ExplainResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_manager_service_pb2.ExplainResponse, _abc.Awaitable[_remote_log_manager_service_pb2.ExplainResponse]]:
         """Says why segments of a partition are still local, not yet deleted, or unreadable, from what is known now. Reads one record
         batch when it has to find out whether a segment can be read; changes nothing.
 
@@ -582,10 +447,7 @@ class RemoteLogManagerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_manager_service_pb2.PauseTasksRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_manager_service_pb2.PauseTasksResponse,
-        _abc.Awaitable[_remote_log_manager_service_pb2.PauseTasksResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_manager_service_pb2.PauseTasksResponse, _abc.Awaitable[_remote_log_manager_service_pb2.PauseTasksResponse]]:
         """Stops copies and expirations of partitions until they are resumed. Runs in flight complete. Idempotent. When it is answered as
         durable, metadata has it: managers that start or take over know it before they begin anything, the others within their task
         interval.
@@ -600,16 +462,11 @@ class RemoteLogManagerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_manager_service_pb2.ResumeTasksRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_manager_service_pb2.ResumeTasksResponse,
-        _abc.Awaitable[_remote_log_manager_service_pb2.ResumeTasksResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_manager_service_pb2.ResumeTasksResponse, _abc.Awaitable[_remote_log_manager_service_pb2.ResumeTasksResponse]]:
         """Ends a pause. Idempotent.
 
         Errors:
         * `UNAVAILABLE` (DATABASE_UNAVAILABLE, PEER_UNAVAILABLE): metadata could not be told. Everything is paused as before; repeat it.
         """
 
-def add_RemoteLogManagerServiceServicer_to_server(
-    servicer: RemoteLogManagerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]
-) -> None: ...
+def add_RemoteLogManagerServiceServicer_to_server(servicer: RemoteLogManagerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

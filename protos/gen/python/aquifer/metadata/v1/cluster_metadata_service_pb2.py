@@ -4,177 +4,173 @@
 # source: aquifer/metadata/v1/cluster_metadata_service.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
 _runtime_version.ValidateProtobufRuntimeVersion(
     _runtime_version.Domain.PUBLIC,
     7,
     35,
     1,
-    "",
-    "aquifer/metadata/v1/cluster_metadata_service.proto",
+    '',
+    'aquifer/metadata/v1/cluster_metadata_service.proto'
 )
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n2aquifer/metadata/v1/cluster_metadata_service.proto\x12\x13\x61quifer.metadata.v1"8\n\x08\x45ndpoint\x12\x10\n\x08listener\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05"\xc3\x01\n\x06\x42roker\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x30\n\tendpoints\x18\x04 \x03(\x0b\x32\x1d.aquifer.metadata.v1.Endpoint\x12\x0c\n\x04rack\x18\x05 \x01(\t\x12\x1a\n\x12\x62roker_log_address\x18\x06 \x01(\t\x12\r\n\x05\x61live\x18\x07 \x01(\x08\x12\x10\n\x08log_dirs\x18\x08 \x03(\t"|\n\tPartition\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x10\n\x08replicas\x18\x02 \x03(\x05\x12\x0b\n\x03isr\x18\x03 \x03(\x05\x12\x0e\n\x06leader\x18\x04 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x05 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x06 \x01(\x05"\xc5\x01\n\x05Topic\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x32\n\npartitions\x18\x03 \x03(\x0b\x32\x1e.aquifer.metadata.v1.Partition\x12\x38\n\x07\x63onfigs\x18\x04 \x03(\x0b\x32\'.aquifer.metadata.v1.Topic.ConfigsEntry\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01"D\n\x15RegisterBrokerRequest\x12+\n\x06\x62roker\x18\x01 \x01(\x0b\x32\x1b.aquifer.metadata.v1.Broker"T\n\x16RegisterBrokerResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x10\n\x08lease_ms\x18\x03 \x01(\x03";\n\x10HeartbeatRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03"6\n\x11HeartbeatResponse\x12\x10\n\x08lease_ms\x18\x01 \x01(\x03\x12\x0f\n\x07version\x18\x02 \x01(\x03"B\n\x17UnregisterBrokerRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03"\x1a\n\x18UnregisterBrokerResponse"8\n\x11ReplicaAssignment\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x10\n\x08replicas\x18\x02 \x03(\x05"\x9a\x02\n\x08NewTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0enum_partitions\x18\x02 \x01(\x05\x12\x1a\n\x12replication_factor\x18\x03 \x01(\x05\x12;\n\x0b\x61ssignments\x18\x04 \x03(\x0b\x32&.aquifer.metadata.v1.ReplicaAssignment\x12;\n\x07\x63onfigs\x18\x05 \x03(\x0b\x32*.aquifer.metadata.v1.NewTopic.ConfigsEntry\x12\x15\n\x08topic_id\x18\x06 \x01(\tH\x00\x88\x01\x01\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_topic_id"[\n\x13\x43reateTopicsRequest\x12-\n\x06topics\x18\x01 \x03(\x0b\x32\x1d.aquifer.metadata.v1.NewTopic\x12\x15\n\rvalidate_only\x18\x02 \x01(\x08"\x94\x01\n\x0bTopicResult\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x14\n\x0c\x65rror_reason\x18\x03 \x01(\t\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12.\n\x05topic\x18\x05 \x01(\x0b\x32\x1a.aquifer.metadata.v1.TopicH\x00\x88\x01\x01\x42\x08\n\x06_topic"Z\n\x14\x43reateTopicsResponse\x12\x31\n\x07results\x18\x01 \x03(\x0b\x32 .aquifer.metadata.v1.TopicResult\x12\x0f\n\x07version\x18\x02 \x01(\x03"7\n\x13\x44\x65leteTopicsRequest\x12\r\n\x05names\x18\x01 \x03(\t\x12\x11\n\ttopic_ids\x18\x02 \x03(\t"Z\n\x14\x44\x65leteTopicsResponse\x12\x31\n\x07results\x18\x01 \x03(\x0b\x32 .aquifer.metadata.v1.TopicResult\x12\x0f\n\x07version\x18\x02 \x01(\x03"o\n\rNewPartitions\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0btotal_count\x18\x02 \x01(\x05\x12;\n\x0b\x61ssignments\x18\x03 \x03(\x0b\x32&.aquifer.metadata.v1.ReplicaAssignment"d\n\x17\x43reatePartitionsRequest\x12\x32\n\x06topics\x18\x01 \x03(\x0b\x32".aquifer.metadata.v1.NewPartitions\x12\x15\n\rvalidate_only\x18\x02 \x01(\x08"^\n\x18\x43reatePartitionsResponse\x12\x31\n\x07results\x18\x01 \x03(\x0b\x32 .aquifer.metadata.v1.TopicResult\x12\x0f\n\x07version\x18\x02 \x01(\x03"r\n\x0c\x43onfigChange\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x37\n\toperation\x18\x03 \x01(\x0e\x32$.aquifer.metadata.v1.ConfigOperationB\x08\n\x06_value"\xb7\x01\n\x13\x41lterConfigsRequest\x12>\n\rresource_type\x18\x01 \x01(\x0e\x32\'.aquifer.metadata.v1.ConfigResourceType\x12\x15\n\rresource_name\x18\x02 \x01(\t\x12\x32\n\x07\x63hanges\x18\x03 \x03(\x0b\x32!.aquifer.metadata.v1.ConfigChange\x12\x15\n\rvalidate_only\x18\x04 \x01(\x08"\xa0\x01\n\x14\x41lterConfigsResponse\x12G\n\x07\x63onfigs\x18\x01 \x03(\x0b\x32\x36.aquifer.metadata.v1.AlterConfigsResponse.ConfigsEntry\x12\x0f\n\x07version\x18\x02 \x01(\x03\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01"o\n\x16\x44\x65scribeConfigsRequest\x12>\n\rresource_type\x18\x01 \x01(\x0e\x32\'.aquifer.metadata.v1.ConfigResourceType\x12\x15\n\rresource_name\x18\x02 \x01(\t"\x95\x01\n\x17\x44\x65scribeConfigsResponse\x12J\n\x07\x63onfigs\x18\x01 \x03(\x0b\x32\x39.aquifer.metadata.v1.DescribeConfigsResponse.ConfigsEntry\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01"\x8b\x01\n\x15\x41lterPartitionRequest\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x11\n\tbroker_id\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x05 \x01(\x05\x12\x0b\n\x03isr\x18\x06 \x03(\x05"K\n\x16\x41lterPartitionResponse\x12\x31\n\tpartition\x18\x01 \x01(\x0b\x32\x1e.aquifer.metadata.v1.Partition"2\n\x0eTopicPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05"_\n\x13\x45lectLeadersRequest\x12\x37\n\npartitions\x18\x01 \x03(\x0b\x32#.aquifer.metadata.v1.TopicPartition\x12\x0f\n\x07unclean\x18\x02 \x01(\x08"\'\n\x14\x45lectLeadersResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03"K\n\x15PartitionReassignment\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x10\n\x08replicas\x18\x03 \x03(\x05"^\n\x19ReassignPartitionsRequest\x12\x41\n\rreassignments\x18\x01 \x03(\x0b\x32*.aquifer.metadata.v1.PartitionReassignment"-\n\x1aReassignPartitionsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03"J\n\x1bWatchClusterMetadataRequest\x12\x14\n\x0c\x66rom_version\x18\x01 \x01(\x03\x12\x15\n\raccepts_parts\x18\x02 \x01(\x08"\xaa\x02\n\x0f\x43lusterSnapshot\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12,\n\x07\x62rokers\x18\x02 \x03(\x0b\x32\x1b.aquifer.metadata.v1.Broker\x12*\n\x06topics\x18\x03 \x03(\x0b\x32\x1a.aquifer.metadata.v1.Topic\x12O\n\x0e\x62roker_configs\x18\x04 \x03(\x0b\x32\x37.aquifer.metadata.v1.ClusterSnapshot.BrokerConfigsEntry\x1aX\n\x12\x42rokerConfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x31\n\x05value\x18\x02 \x01(\x0b\x32".aquifer.metadata.v1.BrokerConfigs:\x02\x38\x01"\x81\x01\n\rBrokerConfigs\x12@\n\x07\x63onfigs\x18\x01 \x03(\x0b\x32/.aquifer.metadata.v1.BrokerConfigs.ConfigsEntry\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01"\xab\x02\n\x0c\x43lusterDelta\x12,\n\x07\x62rokers\x18\x01 \x03(\x0b\x32\x1b.aquifer.metadata.v1.Broker\x12*\n\x06topics\x18\x02 \x03(\x0b\x32\x1a.aquifer.metadata.v1.Topic\x12\x19\n\x11\x64\x65leted_topic_ids\x18\x03 \x03(\t\x12L\n\x0e\x62roker_configs\x18\x04 \x03(\x0b\x32\x34.aquifer.metadata.v1.ClusterDelta.BrokerConfigsEntry\x1aX\n\x12\x42rokerConfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x31\n\x05value\x18\x02 \x01(\x0b\x32".aquifer.metadata.v1.BrokerConfigs:\x02\x38\x01"\xba\x01\n\x1cWatchClusterMetadataResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x38\n\x08snapshot\x18\x02 \x01(\x0b\x32$.aquifer.metadata.v1.ClusterSnapshotH\x00\x12\x32\n\x05\x64\x65lta\x18\x03 \x01(\x0b\x32!.aquifer.metadata.v1.ClusterDeltaH\x00\x12\x11\n\tcontinues\x18\x04 \x01(\x08\x42\x08\n\x06\x63hange">\n\x1a\x41llocateProducerIdsRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\r\n\x05\x63ount\x18\x02 \x01(\x05"G\n\x1b\x41llocateProducerIdsResponse\x12\x19\n\x11\x66irst_producer_id\x18\x01 \x01(\x03\x12\r\n\x05\x63ount\x18\x02 \x01(\x05"\x84\x01\n\x0bGroupOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x10\n\x08metadata\x18\x05 \x01(\t\x12\x1b\n\x13\x63ommit_timestamp_ms\x18\x06 \x01(\x03"[\n\x14\x43ommitOffsetsRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x31\n\x07offsets\x18\x02 \x03(\x0b\x32 .aquifer.metadata.v1.GroupOffset"\x17\n\x15\x43ommitOffsetsResponse"`\n\x13\x46\x65tchOffsetsRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x37\n\npartitions\x18\x02 \x03(\x0b\x32#.aquifer.metadata.v1.TopicPartition"I\n\x14\x46\x65tchOffsetsResponse\x12\x31\n\x07offsets\x18\x01 \x03(\x0b\x32 .aquifer.metadata.v1.GroupOffset"a\n\x14\x44\x65leteOffsetsRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x37\n\npartitions\x18\x02 \x03(\x0b\x32#.aquifer.metadata.v1.TopicPartition"\x17\n\x15\x44\x65leteOffsetsResponse"\x13\n\x11ListGroupsRequest"\'\n\x12ListGroupsResponse\x12\x11\n\tgroup_ids\x18\x01 \x03(\t"\xe2\x01\n\x10TransactionState\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\x05\x12\x12\n\ntimeout_ms\x18\x04 \x01(\x03\x12\r\n\x05state\x18\x05 \x01(\t\x12\x37\n\npartitions\x18\x06 \x03(\x0b\x32#.aquifer.metadata.v1.TopicPartition\x12\x1a\n\x12start_timestamp_ms\x18\x07 \x01(\x03\x12\x0f\n\x07version\x18\x08 \x01(\x03"6\n\x1aGetTransactionStateRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t"b\n\x1bGetTransactionStateResponse\x12\x39\n\x05state\x18\x01 \x01(\x0b\x32%.aquifer.metadata.v1.TransactionStateH\x00\x88\x01\x01\x42\x08\n\x06_state"R\n\x1aPutTransactionStateRequest\x12\x34\n\x05state\x18\x01 \x01(\x0b\x32%.aquifer.metadata.v1.TransactionState".\n\x1bPutTransactionStateResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03*{\n\x12\x43onfigResourceType\x12$\n CONFIG_RESOURCE_TYPE_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x43ONFIG_RESOURCE_TYPE_TOPIC\x10\x01\x12\x1f\n\x1b\x43ONFIG_RESOURCE_TYPE_BROKER\x10\x02*\xa6\x01\n\x0f\x43onfigOperation\x12 \n\x1c\x43ONFIG_OPERATION_UNSPECIFIED\x10\x00\x12\x18\n\x14\x43ONFIG_OPERATION_SET\x10\x01\x12\x1b\n\x17\x43ONFIG_OPERATION_DELETE\x10\x02\x12\x1b\n\x17\x43ONFIG_OPERATION_APPEND\x10\x03\x12\x1d\n\x19\x43ONFIG_OPERATION_SUBTRACT\x10\x04\x32\xa6\x10\n\x16\x43lusterMetadataService\x12i\n\x0eRegisterBroker\x12*.aquifer.metadata.v1.RegisterBrokerRequest\x1a+.aquifer.metadata.v1.RegisterBrokerResponse\x12Z\n\tHeartbeat\x12%.aquifer.metadata.v1.HeartbeatRequest\x1a&.aquifer.metadata.v1.HeartbeatResponse\x12o\n\x10UnregisterBroker\x12,.aquifer.metadata.v1.UnregisterBrokerRequest\x1a-.aquifer.metadata.v1.UnregisterBrokerResponse\x12\x63\n\x0c\x43reateTopics\x12(.aquifer.metadata.v1.CreateTopicsRequest\x1a).aquifer.metadata.v1.CreateTopicsResponse\x12\x63\n\x0c\x44\x65leteTopics\x12(.aquifer.metadata.v1.DeleteTopicsRequest\x1a).aquifer.metadata.v1.DeleteTopicsResponse\x12o\n\x10\x43reatePartitions\x12,.aquifer.metadata.v1.CreatePartitionsRequest\x1a-.aquifer.metadata.v1.CreatePartitionsResponse\x12\x63\n\x0c\x41lterConfigs\x12(.aquifer.metadata.v1.AlterConfigsRequest\x1a).aquifer.metadata.v1.AlterConfigsResponse\x12l\n\x0f\x44\x65scribeConfigs\x12+.aquifer.metadata.v1.DescribeConfigsRequest\x1a,.aquifer.metadata.v1.DescribeConfigsResponse\x12i\n\x0e\x41lterPartition\x12*.aquifer.metadata.v1.AlterPartitionRequest\x1a+.aquifer.metadata.v1.AlterPartitionResponse\x12\x63\n\x0c\x45lectLeaders\x12(.aquifer.metadata.v1.ElectLeadersRequest\x1a).aquifer.metadata.v1.ElectLeadersResponse\x12u\n\x12ReassignPartitions\x12..aquifer.metadata.v1.ReassignPartitionsRequest\x1a/.aquifer.metadata.v1.ReassignPartitionsResponse\x12}\n\x14WatchClusterMetadata\x12\x30.aquifer.metadata.v1.WatchClusterMetadataRequest\x1a\x31.aquifer.metadata.v1.WatchClusterMetadataResponse0\x01\x12x\n\x13\x41llocateProducerIds\x12/.aquifer.metadata.v1.AllocateProducerIdsRequest\x1a\x30.aquifer.metadata.v1.AllocateProducerIdsResponse\x12\x66\n\rCommitOffsets\x12).aquifer.metadata.v1.CommitOffsetsRequest\x1a*.aquifer.metadata.v1.CommitOffsetsResponse\x12\x63\n\x0c\x46\x65tchOffsets\x12(.aquifer.metadata.v1.FetchOffsetsRequest\x1a).aquifer.metadata.v1.FetchOffsetsResponse\x12\x66\n\rDeleteOffsets\x12).aquifer.metadata.v1.DeleteOffsetsRequest\x1a*.aquifer.metadata.v1.DeleteOffsetsResponse\x12]\n\nListGroups\x12&.aquifer.metadata.v1.ListGroupsRequest\x1a\'.aquifer.metadata.v1.ListGroupsResponse\x12x\n\x13GetTransactionState\x12/.aquifer.metadata.v1.GetTransactionStateRequest\x1a\x30.aquifer.metadata.v1.GetTransactionStateResponse\x12x\n\x13PutTransactionState\x12/.aquifer.metadata.v1.PutTransactionStateRequest\x1a\x30.aquifer.metadata.v1.PutTransactionStateResponseb\x06proto3'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n2aquifer/metadata/v1/cluster_metadata_service.proto\x12\x13\x61quifer.metadata.v1\"8\n\x08\x45ndpoint\x12\x10\n\x08listener\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\"\xc3\x01\n\x06\x42roker\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x30\n\tendpoints\x18\x04 \x03(\x0b\x32\x1d.aquifer.metadata.v1.Endpoint\x12\x0c\n\x04rack\x18\x05 \x01(\t\x12\x1a\n\x12\x62roker_log_address\x18\x06 \x01(\t\x12\r\n\x05\x61live\x18\x07 \x01(\x08\x12\x10\n\x08log_dirs\x18\x08 \x03(\t\"|\n\tPartition\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x10\n\x08replicas\x18\x02 \x03(\x05\x12\x0b\n\x03isr\x18\x03 \x03(\x05\x12\x0e\n\x06leader\x18\x04 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x05 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x06 \x01(\x05\"\xc5\x01\n\x05Topic\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x32\n\npartitions\x18\x03 \x03(\x0b\x32\x1e.aquifer.metadata.v1.Partition\x12\x38\n\x07\x63onfigs\x18\x04 \x03(\x0b\x32\'.aquifer.metadata.v1.Topic.ConfigsEntry\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"D\n\x15RegisterBrokerRequest\x12+\n\x06\x62roker\x18\x01 \x01(\x0b\x32\x1b.aquifer.metadata.v1.Broker\"T\n\x16RegisterBrokerResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x10\n\x08lease_ms\x18\x03 \x01(\x03\";\n\x10HeartbeatRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"6\n\x11HeartbeatResponse\x12\x10\n\x08lease_ms\x18\x01 \x01(\x03\x12\x0f\n\x07version\x18\x02 \x01(\x03\"B\n\x17UnregisterBrokerRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\x1a\n\x18UnregisterBrokerResponse\"8\n\x11ReplicaAssignment\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x10\n\x08replicas\x18\x02 \x03(\x05\"\x9a\x02\n\x08NewTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0enum_partitions\x18\x02 \x01(\x05\x12\x1a\n\x12replication_factor\x18\x03 \x01(\x05\x12;\n\x0b\x61ssignments\x18\x04 \x03(\x0b\x32&.aquifer.metadata.v1.ReplicaAssignment\x12;\n\x07\x63onfigs\x18\x05 \x03(\x0b\x32*.aquifer.metadata.v1.NewTopic.ConfigsEntry\x12\x15\n\x08topic_id\x18\x06 \x01(\tH\x00\x88\x01\x01\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_topic_id\"[\n\x13\x43reateTopicsRequest\x12-\n\x06topics\x18\x01 \x03(\x0b\x32\x1d.aquifer.metadata.v1.NewTopic\x12\x15\n\rvalidate_only\x18\x02 \x01(\x08\"\x94\x01\n\x0bTopicResult\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x14\n\x0c\x65rror_reason\x18\x03 \x01(\t\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12.\n\x05topic\x18\x05 \x01(\x0b\x32\x1a.aquifer.metadata.v1.TopicH\x00\x88\x01\x01\x42\x08\n\x06_topic\"Z\n\x14\x43reateTopicsResponse\x12\x31\n\x07results\x18\x01 \x03(\x0b\x32 .aquifer.metadata.v1.TopicResult\x12\x0f\n\x07version\x18\x02 \x01(\x03\"7\n\x13\x44\x65leteTopicsRequest\x12\r\n\x05names\x18\x01 \x03(\t\x12\x11\n\ttopic_ids\x18\x02 \x03(\t\"Z\n\x14\x44\x65leteTopicsResponse\x12\x31\n\x07results\x18\x01 \x03(\x0b\x32 .aquifer.metadata.v1.TopicResult\x12\x0f\n\x07version\x18\x02 \x01(\x03\"o\n\rNewPartitions\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0btotal_count\x18\x02 \x01(\x05\x12;\n\x0b\x61ssignments\x18\x03 \x03(\x0b\x32&.aquifer.metadata.v1.ReplicaAssignment\"d\n\x17\x43reatePartitionsRequest\x12\x32\n\x06topics\x18\x01 \x03(\x0b\x32\".aquifer.metadata.v1.NewPartitions\x12\x15\n\rvalidate_only\x18\x02 \x01(\x08\"^\n\x18\x43reatePartitionsResponse\x12\x31\n\x07results\x18\x01 \x03(\x0b\x32 .aquifer.metadata.v1.TopicResult\x12\x0f\n\x07version\x18\x02 \x01(\x03\"r\n\x0c\x43onfigChange\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x37\n\toperation\x18\x03 \x01(\x0e\x32$.aquifer.metadata.v1.ConfigOperationB\x08\n\x06_value\"\xb7\x01\n\x13\x41lterConfigsRequest\x12>\n\rresource_type\x18\x01 \x01(\x0e\x32\'.aquifer.metadata.v1.ConfigResourceType\x12\x15\n\rresource_name\x18\x02 \x01(\t\x12\x32\n\x07\x63hanges\x18\x03 \x03(\x0b\x32!.aquifer.metadata.v1.ConfigChange\x12\x15\n\rvalidate_only\x18\x04 \x01(\x08\"\xa0\x01\n\x14\x41lterConfigsResponse\x12G\n\x07\x63onfigs\x18\x01 \x03(\x0b\x32\x36.aquifer.metadata.v1.AlterConfigsResponse.ConfigsEntry\x12\x0f\n\x07version\x18\x02 \x01(\x03\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"o\n\x16\x44\x65scribeConfigsRequest\x12>\n\rresource_type\x18\x01 \x01(\x0e\x32\'.aquifer.metadata.v1.ConfigResourceType\x12\x15\n\rresource_name\x18\x02 \x01(\t\"\x95\x01\n\x17\x44\x65scribeConfigsResponse\x12J\n\x07\x63onfigs\x18\x01 \x03(\x0b\x32\x39.aquifer.metadata.v1.DescribeConfigsResponse.ConfigsEntry\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x8b\x01\n\x15\x41lterPartitionRequest\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x11\n\tbroker_id\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x05 \x01(\x05\x12\x0b\n\x03isr\x18\x06 \x03(\x05\"K\n\x16\x41lterPartitionResponse\x12\x31\n\tpartition\x18\x01 \x01(\x0b\x32\x1e.aquifer.metadata.v1.Partition\"2\n\x0eTopicPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"_\n\x13\x45lectLeadersRequest\x12\x37\n\npartitions\x18\x01 \x03(\x0b\x32#.aquifer.metadata.v1.TopicPartition\x12\x0f\n\x07unclean\x18\x02 \x01(\x08\"\'\n\x14\x45lectLeadersResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"K\n\x15PartitionReassignment\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x10\n\x08replicas\x18\x03 \x03(\x05\"^\n\x19ReassignPartitionsRequest\x12\x41\n\rreassignments\x18\x01 \x03(\x0b\x32*.aquifer.metadata.v1.PartitionReassignment\"-\n\x1aReassignPartitionsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"J\n\x1bWatchClusterMetadataRequest\x12\x14\n\x0c\x66rom_version\x18\x01 \x01(\x03\x12\x15\n\raccepts_parts\x18\x02 \x01(\x08\"\xaa\x02\n\x0f\x43lusterSnapshot\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12,\n\x07\x62rokers\x18\x02 \x03(\x0b\x32\x1b.aquifer.metadata.v1.Broker\x12*\n\x06topics\x18\x03 \x03(\x0b\x32\x1a.aquifer.metadata.v1.Topic\x12O\n\x0e\x62roker_configs\x18\x04 \x03(\x0b\x32\x37.aquifer.metadata.v1.ClusterSnapshot.BrokerConfigsEntry\x1aX\n\x12\x42rokerConfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x31\n\x05value\x18\x02 \x01(\x0b\x32\".aquifer.metadata.v1.BrokerConfigs:\x02\x38\x01\"\x81\x01\n\rBrokerConfigs\x12@\n\x07\x63onfigs\x18\x01 \x03(\x0b\x32/.aquifer.metadata.v1.BrokerConfigs.ConfigsEntry\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xab\x02\n\x0c\x43lusterDelta\x12,\n\x07\x62rokers\x18\x01 \x03(\x0b\x32\x1b.aquifer.metadata.v1.Broker\x12*\n\x06topics\x18\x02 \x03(\x0b\x32\x1a.aquifer.metadata.v1.Topic\x12\x19\n\x11\x64\x65leted_topic_ids\x18\x03 \x03(\t\x12L\n\x0e\x62roker_configs\x18\x04 \x03(\x0b\x32\x34.aquifer.metadata.v1.ClusterDelta.BrokerConfigsEntry\x1aX\n\x12\x42rokerConfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x31\n\x05value\x18\x02 \x01(\x0b\x32\".aquifer.metadata.v1.BrokerConfigs:\x02\x38\x01\"\xba\x01\n\x1cWatchClusterMetadataResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x38\n\x08snapshot\x18\x02 \x01(\x0b\x32$.aquifer.metadata.v1.ClusterSnapshotH\x00\x12\x32\n\x05\x64\x65lta\x18\x03 \x01(\x0b\x32!.aquifer.metadata.v1.ClusterDeltaH\x00\x12\x11\n\tcontinues\x18\x04 \x01(\x08\x42\x08\n\x06\x63hange\">\n\x1a\x41llocateProducerIdsRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\r\n\x05\x63ount\x18\x02 \x01(\x05\"G\n\x1b\x41llocateProducerIdsResponse\x12\x19\n\x11\x66irst_producer_id\x18\x01 \x01(\x03\x12\r\n\x05\x63ount\x18\x02 \x01(\x05\"\x84\x01\n\x0bGroupOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x10\n\x08metadata\x18\x05 \x01(\t\x12\x1b\n\x13\x63ommit_timestamp_ms\x18\x06 \x01(\x03\"[\n\x14\x43ommitOffsetsRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x31\n\x07offsets\x18\x02 \x03(\x0b\x32 .aquifer.metadata.v1.GroupOffset\"\x17\n\x15\x43ommitOffsetsResponse\"`\n\x13\x46\x65tchOffsetsRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x37\n\npartitions\x18\x02 \x03(\x0b\x32#.aquifer.metadata.v1.TopicPartition\"I\n\x14\x46\x65tchOffsetsResponse\x12\x31\n\x07offsets\x18\x01 \x03(\x0b\x32 .aquifer.metadata.v1.GroupOffset\"a\n\x14\x44\x65leteOffsetsRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x37\n\npartitions\x18\x02 \x03(\x0b\x32#.aquifer.metadata.v1.TopicPartition\"\x17\n\x15\x44\x65leteOffsetsResponse\"\x13\n\x11ListGroupsRequest\"\'\n\x12ListGroupsResponse\x12\x11\n\tgroup_ids\x18\x01 \x03(\t\"\xe2\x01\n\x10TransactionState\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\x05\x12\x12\n\ntimeout_ms\x18\x04 \x01(\x03\x12\r\n\x05state\x18\x05 \x01(\t\x12\x37\n\npartitions\x18\x06 \x03(\x0b\x32#.aquifer.metadata.v1.TopicPartition\x12\x1a\n\x12start_timestamp_ms\x18\x07 \x01(\x03\x12\x0f\n\x07version\x18\x08 \x01(\x03\"6\n\x1aGetTransactionStateRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\"b\n\x1bGetTransactionStateResponse\x12\x39\n\x05state\x18\x01 \x01(\x0b\x32%.aquifer.metadata.v1.TransactionStateH\x00\x88\x01\x01\x42\x08\n\x06_state\"R\n\x1aPutTransactionStateRequest\x12\x34\n\x05state\x18\x01 \x01(\x0b\x32%.aquifer.metadata.v1.TransactionState\".\n\x1bPutTransactionStateResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03*{\n\x12\x43onfigResourceType\x12$\n CONFIG_RESOURCE_TYPE_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x43ONFIG_RESOURCE_TYPE_TOPIC\x10\x01\x12\x1f\n\x1b\x43ONFIG_RESOURCE_TYPE_BROKER\x10\x02*\xa6\x01\n\x0f\x43onfigOperation\x12 \n\x1c\x43ONFIG_OPERATION_UNSPECIFIED\x10\x00\x12\x18\n\x14\x43ONFIG_OPERATION_SET\x10\x01\x12\x1b\n\x17\x43ONFIG_OPERATION_DELETE\x10\x02\x12\x1b\n\x17\x43ONFIG_OPERATION_APPEND\x10\x03\x12\x1d\n\x19\x43ONFIG_OPERATION_SUBTRACT\x10\x04\x32\xa6\x10\n\x16\x43lusterMetadataService\x12i\n\x0eRegisterBroker\x12*.aquifer.metadata.v1.RegisterBrokerRequest\x1a+.aquifer.metadata.v1.RegisterBrokerResponse\x12Z\n\tHeartbeat\x12%.aquifer.metadata.v1.HeartbeatRequest\x1a&.aquifer.metadata.v1.HeartbeatResponse\x12o\n\x10UnregisterBroker\x12,.aquifer.metadata.v1.UnregisterBrokerRequest\x1a-.aquifer.metadata.v1.UnregisterBrokerResponse\x12\x63\n\x0c\x43reateTopics\x12(.aquifer.metadata.v1.CreateTopicsRequest\x1a).aquifer.metadata.v1.CreateTopicsResponse\x12\x63\n\x0c\x44\x65leteTopics\x12(.aquifer.metadata.v1.DeleteTopicsRequest\x1a).aquifer.metadata.v1.DeleteTopicsResponse\x12o\n\x10\x43reatePartitions\x12,.aquifer.metadata.v1.CreatePartitionsRequest\x1a-.aquifer.metadata.v1.CreatePartitionsResponse\x12\x63\n\x0c\x41lterConfigs\x12(.aquifer.metadata.v1.AlterConfigsRequest\x1a).aquifer.metadata.v1.AlterConfigsResponse\x12l\n\x0f\x44\x65scribeConfigs\x12+.aquifer.metadata.v1.DescribeConfigsRequest\x1a,.aquifer.metadata.v1.DescribeConfigsResponse\x12i\n\x0e\x41lterPartition\x12*.aquifer.metadata.v1.AlterPartitionRequest\x1a+.aquifer.metadata.v1.AlterPartitionResponse\x12\x63\n\x0c\x45lectLeaders\x12(.aquifer.metadata.v1.ElectLeadersRequest\x1a).aquifer.metadata.v1.ElectLeadersResponse\x12u\n\x12ReassignPartitions\x12..aquifer.metadata.v1.ReassignPartitionsRequest\x1a/.aquifer.metadata.v1.ReassignPartitionsResponse\x12}\n\x14WatchClusterMetadata\x12\x30.aquifer.metadata.v1.WatchClusterMetadataRequest\x1a\x31.aquifer.metadata.v1.WatchClusterMetadataResponse0\x01\x12x\n\x13\x41llocateProducerIds\x12/.aquifer.metadata.v1.AllocateProducerIdsRequest\x1a\x30.aquifer.metadata.v1.AllocateProducerIdsResponse\x12\x66\n\rCommitOffsets\x12).aquifer.metadata.v1.CommitOffsetsRequest\x1a*.aquifer.metadata.v1.CommitOffsetsResponse\x12\x63\n\x0c\x46\x65tchOffsets\x12(.aquifer.metadata.v1.FetchOffsetsRequest\x1a).aquifer.metadata.v1.FetchOffsetsResponse\x12\x66\n\rDeleteOffsets\x12).aquifer.metadata.v1.DeleteOffsetsRequest\x1a*.aquifer.metadata.v1.DeleteOffsetsResponse\x12]\n\nListGroups\x12&.aquifer.metadata.v1.ListGroupsRequest\x1a\'.aquifer.metadata.v1.ListGroupsResponse\x12x\n\x13GetTransactionState\x12/.aquifer.metadata.v1.GetTransactionStateRequest\x1a\x30.aquifer.metadata.v1.GetTransactionStateResponse\x12x\n\x13PutTransactionState\x12/.aquifer.metadata.v1.PutTransactionStateRequest\x1a\x30.aquifer.metadata.v1.PutTransactionStateResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(
-    DESCRIPTOR, "aquifer.metadata.v1.cluster_metadata_service_pb2", _globals
-)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'aquifer.metadata.v1.cluster_metadata_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_TOPIC_CONFIGSENTRY"]._loaded_options = None
-    _globals["_TOPIC_CONFIGSENTRY"]._serialized_options = b"8\001"
-    _globals["_NEWTOPIC_CONFIGSENTRY"]._loaded_options = None
-    _globals["_NEWTOPIC_CONFIGSENTRY"]._serialized_options = b"8\001"
-    _globals["_ALTERCONFIGSRESPONSE_CONFIGSENTRY"]._loaded_options = None
-    _globals["_ALTERCONFIGSRESPONSE_CONFIGSENTRY"]._serialized_options = b"8\001"
-    _globals["_DESCRIBECONFIGSRESPONSE_CONFIGSENTRY"]._loaded_options = None
-    _globals["_DESCRIBECONFIGSRESPONSE_CONFIGSENTRY"]._serialized_options = b"8\001"
-    _globals["_CLUSTERSNAPSHOT_BROKERCONFIGSENTRY"]._loaded_options = None
-    _globals["_CLUSTERSNAPSHOT_BROKERCONFIGSENTRY"]._serialized_options = b"8\001"
-    _globals["_BROKERCONFIGS_CONFIGSENTRY"]._loaded_options = None
-    _globals["_BROKERCONFIGS_CONFIGSENTRY"]._serialized_options = b"8\001"
-    _globals["_CLUSTERDELTA_BROKERCONFIGSENTRY"]._loaded_options = None
-    _globals["_CLUSTERDELTA_BROKERCONFIGSENTRY"]._serialized_options = b"8\001"
-    _globals["_CONFIGRESOURCETYPE"]._serialized_start = 5790
-    _globals["_CONFIGRESOURCETYPE"]._serialized_end = 5913
-    _globals["_CONFIGOPERATION"]._serialized_start = 5916
-    _globals["_CONFIGOPERATION"]._serialized_end = 6082
-    _globals["_ENDPOINT"]._serialized_start = 75
-    _globals["_ENDPOINT"]._serialized_end = 131
-    _globals["_BROKER"]._serialized_start = 134
-    _globals["_BROKER"]._serialized_end = 329
-    _globals["_PARTITION"]._serialized_start = 331
-    _globals["_PARTITION"]._serialized_end = 455
-    _globals["_TOPIC"]._serialized_start = 458
-    _globals["_TOPIC"]._serialized_end = 655
-    _globals["_TOPIC_CONFIGSENTRY"]._serialized_start = 609
-    _globals["_TOPIC_CONFIGSENTRY"]._serialized_end = 655
-    _globals["_REGISTERBROKERREQUEST"]._serialized_start = 657
-    _globals["_REGISTERBROKERREQUEST"]._serialized_end = 725
-    _globals["_REGISTERBROKERRESPONSE"]._serialized_start = 727
-    _globals["_REGISTERBROKERRESPONSE"]._serialized_end = 811
-    _globals["_HEARTBEATREQUEST"]._serialized_start = 813
-    _globals["_HEARTBEATREQUEST"]._serialized_end = 872
-    _globals["_HEARTBEATRESPONSE"]._serialized_start = 874
-    _globals["_HEARTBEATRESPONSE"]._serialized_end = 928
-    _globals["_UNREGISTERBROKERREQUEST"]._serialized_start = 930
-    _globals["_UNREGISTERBROKERREQUEST"]._serialized_end = 996
-    _globals["_UNREGISTERBROKERRESPONSE"]._serialized_start = 998
-    _globals["_UNREGISTERBROKERRESPONSE"]._serialized_end = 1024
-    _globals["_REPLICAASSIGNMENT"]._serialized_start = 1026
-    _globals["_REPLICAASSIGNMENT"]._serialized_end = 1082
-    _globals["_NEWTOPIC"]._serialized_start = 1085
-    _globals["_NEWTOPIC"]._serialized_end = 1367
-    _globals["_NEWTOPIC_CONFIGSENTRY"]._serialized_start = 609
-    _globals["_NEWTOPIC_CONFIGSENTRY"]._serialized_end = 655
-    _globals["_CREATETOPICSREQUEST"]._serialized_start = 1369
-    _globals["_CREATETOPICSREQUEST"]._serialized_end = 1460
-    _globals["_TOPICRESULT"]._serialized_start = 1463
-    _globals["_TOPICRESULT"]._serialized_end = 1611
-    _globals["_CREATETOPICSRESPONSE"]._serialized_start = 1613
-    _globals["_CREATETOPICSRESPONSE"]._serialized_end = 1703
-    _globals["_DELETETOPICSREQUEST"]._serialized_start = 1705
-    _globals["_DELETETOPICSREQUEST"]._serialized_end = 1760
-    _globals["_DELETETOPICSRESPONSE"]._serialized_start = 1762
-    _globals["_DELETETOPICSRESPONSE"]._serialized_end = 1852
-    _globals["_NEWPARTITIONS"]._serialized_start = 1854
-    _globals["_NEWPARTITIONS"]._serialized_end = 1965
-    _globals["_CREATEPARTITIONSREQUEST"]._serialized_start = 1967
-    _globals["_CREATEPARTITIONSREQUEST"]._serialized_end = 2067
-    _globals["_CREATEPARTITIONSRESPONSE"]._serialized_start = 2069
-    _globals["_CREATEPARTITIONSRESPONSE"]._serialized_end = 2163
-    _globals["_CONFIGCHANGE"]._serialized_start = 2165
-    _globals["_CONFIGCHANGE"]._serialized_end = 2279
-    _globals["_ALTERCONFIGSREQUEST"]._serialized_start = 2282
-    _globals["_ALTERCONFIGSREQUEST"]._serialized_end = 2465
-    _globals["_ALTERCONFIGSRESPONSE"]._serialized_start = 2468
-    _globals["_ALTERCONFIGSRESPONSE"]._serialized_end = 2628
-    _globals["_ALTERCONFIGSRESPONSE_CONFIGSENTRY"]._serialized_start = 609
-    _globals["_ALTERCONFIGSRESPONSE_CONFIGSENTRY"]._serialized_end = 655
-    _globals["_DESCRIBECONFIGSREQUEST"]._serialized_start = 2630
-    _globals["_DESCRIBECONFIGSREQUEST"]._serialized_end = 2741
-    _globals["_DESCRIBECONFIGSRESPONSE"]._serialized_start = 2744
-    _globals["_DESCRIBECONFIGSRESPONSE"]._serialized_end = 2893
-    _globals["_DESCRIBECONFIGSRESPONSE_CONFIGSENTRY"]._serialized_start = 609
-    _globals["_DESCRIBECONFIGSRESPONSE_CONFIGSENTRY"]._serialized_end = 655
-    _globals["_ALTERPARTITIONREQUEST"]._serialized_start = 2896
-    _globals["_ALTERPARTITIONREQUEST"]._serialized_end = 3035
-    _globals["_ALTERPARTITIONRESPONSE"]._serialized_start = 3037
-    _globals["_ALTERPARTITIONRESPONSE"]._serialized_end = 3112
-    _globals["_TOPICPARTITION"]._serialized_start = 3114
-    _globals["_TOPICPARTITION"]._serialized_end = 3164
-    _globals["_ELECTLEADERSREQUEST"]._serialized_start = 3166
-    _globals["_ELECTLEADERSREQUEST"]._serialized_end = 3261
-    _globals["_ELECTLEADERSRESPONSE"]._serialized_start = 3263
-    _globals["_ELECTLEADERSRESPONSE"]._serialized_end = 3302
-    _globals["_PARTITIONREASSIGNMENT"]._serialized_start = 3304
-    _globals["_PARTITIONREASSIGNMENT"]._serialized_end = 3379
-    _globals["_REASSIGNPARTITIONSREQUEST"]._serialized_start = 3381
-    _globals["_REASSIGNPARTITIONSREQUEST"]._serialized_end = 3475
-    _globals["_REASSIGNPARTITIONSRESPONSE"]._serialized_start = 3477
-    _globals["_REASSIGNPARTITIONSRESPONSE"]._serialized_end = 3522
-    _globals["_WATCHCLUSTERMETADATAREQUEST"]._serialized_start = 3524
-    _globals["_WATCHCLUSTERMETADATAREQUEST"]._serialized_end = 3598
-    _globals["_CLUSTERSNAPSHOT"]._serialized_start = 3601
-    _globals["_CLUSTERSNAPSHOT"]._serialized_end = 3899
-    _globals["_CLUSTERSNAPSHOT_BROKERCONFIGSENTRY"]._serialized_start = 3811
-    _globals["_CLUSTERSNAPSHOT_BROKERCONFIGSENTRY"]._serialized_end = 3899
-    _globals["_BROKERCONFIGS"]._serialized_start = 3902
-    _globals["_BROKERCONFIGS"]._serialized_end = 4031
-    _globals["_BROKERCONFIGS_CONFIGSENTRY"]._serialized_start = 609
-    _globals["_BROKERCONFIGS_CONFIGSENTRY"]._serialized_end = 655
-    _globals["_CLUSTERDELTA"]._serialized_start = 4034
-    _globals["_CLUSTERDELTA"]._serialized_end = 4333
-    _globals["_CLUSTERDELTA_BROKERCONFIGSENTRY"]._serialized_start = 3811
-    _globals["_CLUSTERDELTA_BROKERCONFIGSENTRY"]._serialized_end = 3899
-    _globals["_WATCHCLUSTERMETADATARESPONSE"]._serialized_start = 4336
-    _globals["_WATCHCLUSTERMETADATARESPONSE"]._serialized_end = 4522
-    _globals["_ALLOCATEPRODUCERIDSREQUEST"]._serialized_start = 4524
-    _globals["_ALLOCATEPRODUCERIDSREQUEST"]._serialized_end = 4586
-    _globals["_ALLOCATEPRODUCERIDSRESPONSE"]._serialized_start = 4588
-    _globals["_ALLOCATEPRODUCERIDSRESPONSE"]._serialized_end = 4659
-    _globals["_GROUPOFFSET"]._serialized_start = 4662
-    _globals["_GROUPOFFSET"]._serialized_end = 4794
-    _globals["_COMMITOFFSETSREQUEST"]._serialized_start = 4796
-    _globals["_COMMITOFFSETSREQUEST"]._serialized_end = 4887
-    _globals["_COMMITOFFSETSRESPONSE"]._serialized_start = 4889
-    _globals["_COMMITOFFSETSRESPONSE"]._serialized_end = 4912
-    _globals["_FETCHOFFSETSREQUEST"]._serialized_start = 4914
-    _globals["_FETCHOFFSETSREQUEST"]._serialized_end = 5010
-    _globals["_FETCHOFFSETSRESPONSE"]._serialized_start = 5012
-    _globals["_FETCHOFFSETSRESPONSE"]._serialized_end = 5085
-    _globals["_DELETEOFFSETSREQUEST"]._serialized_start = 5087
-    _globals["_DELETEOFFSETSREQUEST"]._serialized_end = 5184
-    _globals["_DELETEOFFSETSRESPONSE"]._serialized_start = 5186
-    _globals["_DELETEOFFSETSRESPONSE"]._serialized_end = 5209
-    _globals["_LISTGROUPSREQUEST"]._serialized_start = 5211
-    _globals["_LISTGROUPSREQUEST"]._serialized_end = 5230
-    _globals["_LISTGROUPSRESPONSE"]._serialized_start = 5232
-    _globals["_LISTGROUPSRESPONSE"]._serialized_end = 5271
-    _globals["_TRANSACTIONSTATE"]._serialized_start = 5274
-    _globals["_TRANSACTIONSTATE"]._serialized_end = 5500
-    _globals["_GETTRANSACTIONSTATEREQUEST"]._serialized_start = 5502
-    _globals["_GETTRANSACTIONSTATEREQUEST"]._serialized_end = 5556
-    _globals["_GETTRANSACTIONSTATERESPONSE"]._serialized_start = 5558
-    _globals["_GETTRANSACTIONSTATERESPONSE"]._serialized_end = 5656
-    _globals["_PUTTRANSACTIONSTATEREQUEST"]._serialized_start = 5658
-    _globals["_PUTTRANSACTIONSTATEREQUEST"]._serialized_end = 5740
-    _globals["_PUTTRANSACTIONSTATERESPONSE"]._serialized_start = 5742
-    _globals["_PUTTRANSACTIONSTATERESPONSE"]._serialized_end = 5788
-    _globals["_CLUSTERMETADATASERVICE"]._serialized_start = 6085
-    _globals["_CLUSTERMETADATASERVICE"]._serialized_end = 8171
+  DESCRIPTOR._loaded_options = None
+  _globals['_TOPIC_CONFIGSENTRY']._loaded_options = None
+  _globals['_TOPIC_CONFIGSENTRY']._serialized_options = b'8\001'
+  _globals['_NEWTOPIC_CONFIGSENTRY']._loaded_options = None
+  _globals['_NEWTOPIC_CONFIGSENTRY']._serialized_options = b'8\001'
+  _globals['_ALTERCONFIGSRESPONSE_CONFIGSENTRY']._loaded_options = None
+  _globals['_ALTERCONFIGSRESPONSE_CONFIGSENTRY']._serialized_options = b'8\001'
+  _globals['_DESCRIBECONFIGSRESPONSE_CONFIGSENTRY']._loaded_options = None
+  _globals['_DESCRIBECONFIGSRESPONSE_CONFIGSENTRY']._serialized_options = b'8\001'
+  _globals['_CLUSTERSNAPSHOT_BROKERCONFIGSENTRY']._loaded_options = None
+  _globals['_CLUSTERSNAPSHOT_BROKERCONFIGSENTRY']._serialized_options = b'8\001'
+  _globals['_BROKERCONFIGS_CONFIGSENTRY']._loaded_options = None
+  _globals['_BROKERCONFIGS_CONFIGSENTRY']._serialized_options = b'8\001'
+  _globals['_CLUSTERDELTA_BROKERCONFIGSENTRY']._loaded_options = None
+  _globals['_CLUSTERDELTA_BROKERCONFIGSENTRY']._serialized_options = b'8\001'
+  _globals['_CONFIGRESOURCETYPE']._serialized_start=5790
+  _globals['_CONFIGRESOURCETYPE']._serialized_end=5913
+  _globals['_CONFIGOPERATION']._serialized_start=5916
+  _globals['_CONFIGOPERATION']._serialized_end=6082
+  _globals['_ENDPOINT']._serialized_start=75
+  _globals['_ENDPOINT']._serialized_end=131
+  _globals['_BROKER']._serialized_start=134
+  _globals['_BROKER']._serialized_end=329
+  _globals['_PARTITION']._serialized_start=331
+  _globals['_PARTITION']._serialized_end=455
+  _globals['_TOPIC']._serialized_start=458
+  _globals['_TOPIC']._serialized_end=655
+  _globals['_TOPIC_CONFIGSENTRY']._serialized_start=609
+  _globals['_TOPIC_CONFIGSENTRY']._serialized_end=655
+  _globals['_REGISTERBROKERREQUEST']._serialized_start=657
+  _globals['_REGISTERBROKERREQUEST']._serialized_end=725
+  _globals['_REGISTERBROKERRESPONSE']._serialized_start=727
+  _globals['_REGISTERBROKERRESPONSE']._serialized_end=811
+  _globals['_HEARTBEATREQUEST']._serialized_start=813
+  _globals['_HEARTBEATREQUEST']._serialized_end=872
+  _globals['_HEARTBEATRESPONSE']._serialized_start=874
+  _globals['_HEARTBEATRESPONSE']._serialized_end=928
+  _globals['_UNREGISTERBROKERREQUEST']._serialized_start=930
+  _globals['_UNREGISTERBROKERREQUEST']._serialized_end=996
+  _globals['_UNREGISTERBROKERRESPONSE']._serialized_start=998
+  _globals['_UNREGISTERBROKERRESPONSE']._serialized_end=1024
+  _globals['_REPLICAASSIGNMENT']._serialized_start=1026
+  _globals['_REPLICAASSIGNMENT']._serialized_end=1082
+  _globals['_NEWTOPIC']._serialized_start=1085
+  _globals['_NEWTOPIC']._serialized_end=1367
+  _globals['_NEWTOPIC_CONFIGSENTRY']._serialized_start=609
+  _globals['_NEWTOPIC_CONFIGSENTRY']._serialized_end=655
+  _globals['_CREATETOPICSREQUEST']._serialized_start=1369
+  _globals['_CREATETOPICSREQUEST']._serialized_end=1460
+  _globals['_TOPICRESULT']._serialized_start=1463
+  _globals['_TOPICRESULT']._serialized_end=1611
+  _globals['_CREATETOPICSRESPONSE']._serialized_start=1613
+  _globals['_CREATETOPICSRESPONSE']._serialized_end=1703
+  _globals['_DELETETOPICSREQUEST']._serialized_start=1705
+  _globals['_DELETETOPICSREQUEST']._serialized_end=1760
+  _globals['_DELETETOPICSRESPONSE']._serialized_start=1762
+  _globals['_DELETETOPICSRESPONSE']._serialized_end=1852
+  _globals['_NEWPARTITIONS']._serialized_start=1854
+  _globals['_NEWPARTITIONS']._serialized_end=1965
+  _globals['_CREATEPARTITIONSREQUEST']._serialized_start=1967
+  _globals['_CREATEPARTITIONSREQUEST']._serialized_end=2067
+  _globals['_CREATEPARTITIONSRESPONSE']._serialized_start=2069
+  _globals['_CREATEPARTITIONSRESPONSE']._serialized_end=2163
+  _globals['_CONFIGCHANGE']._serialized_start=2165
+  _globals['_CONFIGCHANGE']._serialized_end=2279
+  _globals['_ALTERCONFIGSREQUEST']._serialized_start=2282
+  _globals['_ALTERCONFIGSREQUEST']._serialized_end=2465
+  _globals['_ALTERCONFIGSRESPONSE']._serialized_start=2468
+  _globals['_ALTERCONFIGSRESPONSE']._serialized_end=2628
+  _globals['_ALTERCONFIGSRESPONSE_CONFIGSENTRY']._serialized_start=609
+  _globals['_ALTERCONFIGSRESPONSE_CONFIGSENTRY']._serialized_end=655
+  _globals['_DESCRIBECONFIGSREQUEST']._serialized_start=2630
+  _globals['_DESCRIBECONFIGSREQUEST']._serialized_end=2741
+  _globals['_DESCRIBECONFIGSRESPONSE']._serialized_start=2744
+  _globals['_DESCRIBECONFIGSRESPONSE']._serialized_end=2893
+  _globals['_DESCRIBECONFIGSRESPONSE_CONFIGSENTRY']._serialized_start=609
+  _globals['_DESCRIBECONFIGSRESPONSE_CONFIGSENTRY']._serialized_end=655
+  _globals['_ALTERPARTITIONREQUEST']._serialized_start=2896
+  _globals['_ALTERPARTITIONREQUEST']._serialized_end=3035
+  _globals['_ALTERPARTITIONRESPONSE']._serialized_start=3037
+  _globals['_ALTERPARTITIONRESPONSE']._serialized_end=3112
+  _globals['_TOPICPARTITION']._serialized_start=3114
+  _globals['_TOPICPARTITION']._serialized_end=3164
+  _globals['_ELECTLEADERSREQUEST']._serialized_start=3166
+  _globals['_ELECTLEADERSREQUEST']._serialized_end=3261
+  _globals['_ELECTLEADERSRESPONSE']._serialized_start=3263
+  _globals['_ELECTLEADERSRESPONSE']._serialized_end=3302
+  _globals['_PARTITIONREASSIGNMENT']._serialized_start=3304
+  _globals['_PARTITIONREASSIGNMENT']._serialized_end=3379
+  _globals['_REASSIGNPARTITIONSREQUEST']._serialized_start=3381
+  _globals['_REASSIGNPARTITIONSREQUEST']._serialized_end=3475
+  _globals['_REASSIGNPARTITIONSRESPONSE']._serialized_start=3477
+  _globals['_REASSIGNPARTITIONSRESPONSE']._serialized_end=3522
+  _globals['_WATCHCLUSTERMETADATAREQUEST']._serialized_start=3524
+  _globals['_WATCHCLUSTERMETADATAREQUEST']._serialized_end=3598
+  _globals['_CLUSTERSNAPSHOT']._serialized_start=3601
+  _globals['_CLUSTERSNAPSHOT']._serialized_end=3899
+  _globals['_CLUSTERSNAPSHOT_BROKERCONFIGSENTRY']._serialized_start=3811
+  _globals['_CLUSTERSNAPSHOT_BROKERCONFIGSENTRY']._serialized_end=3899
+  _globals['_BROKERCONFIGS']._serialized_start=3902
+  _globals['_BROKERCONFIGS']._serialized_end=4031
+  _globals['_BROKERCONFIGS_CONFIGSENTRY']._serialized_start=609
+  _globals['_BROKERCONFIGS_CONFIGSENTRY']._serialized_end=655
+  _globals['_CLUSTERDELTA']._serialized_start=4034
+  _globals['_CLUSTERDELTA']._serialized_end=4333
+  _globals['_CLUSTERDELTA_BROKERCONFIGSENTRY']._serialized_start=3811
+  _globals['_CLUSTERDELTA_BROKERCONFIGSENTRY']._serialized_end=3899
+  _globals['_WATCHCLUSTERMETADATARESPONSE']._serialized_start=4336
+  _globals['_WATCHCLUSTERMETADATARESPONSE']._serialized_end=4522
+  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_start=4524
+  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_end=4586
+  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_start=4588
+  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_end=4659
+  _globals['_GROUPOFFSET']._serialized_start=4662
+  _globals['_GROUPOFFSET']._serialized_end=4794
+  _globals['_COMMITOFFSETSREQUEST']._serialized_start=4796
+  _globals['_COMMITOFFSETSREQUEST']._serialized_end=4887
+  _globals['_COMMITOFFSETSRESPONSE']._serialized_start=4889
+  _globals['_COMMITOFFSETSRESPONSE']._serialized_end=4912
+  _globals['_FETCHOFFSETSREQUEST']._serialized_start=4914
+  _globals['_FETCHOFFSETSREQUEST']._serialized_end=5010
+  _globals['_FETCHOFFSETSRESPONSE']._serialized_start=5012
+  _globals['_FETCHOFFSETSRESPONSE']._serialized_end=5085
+  _globals['_DELETEOFFSETSREQUEST']._serialized_start=5087
+  _globals['_DELETEOFFSETSREQUEST']._serialized_end=5184
+  _globals['_DELETEOFFSETSRESPONSE']._serialized_start=5186
+  _globals['_DELETEOFFSETSRESPONSE']._serialized_end=5209
+  _globals['_LISTGROUPSREQUEST']._serialized_start=5211
+  _globals['_LISTGROUPSREQUEST']._serialized_end=5230
+  _globals['_LISTGROUPSRESPONSE']._serialized_start=5232
+  _globals['_LISTGROUPSRESPONSE']._serialized_end=5271
+  _globals['_TRANSACTIONSTATE']._serialized_start=5274
+  _globals['_TRANSACTIONSTATE']._serialized_end=5500
+  _globals['_GETTRANSACTIONSTATEREQUEST']._serialized_start=5502
+  _globals['_GETTRANSACTIONSTATEREQUEST']._serialized_end=5556
+  _globals['_GETTRANSACTIONSTATERESPONSE']._serialized_start=5558
+  _globals['_GETTRANSACTIONSTATERESPONSE']._serialized_end=5656
+  _globals['_PUTTRANSACTIONSTATEREQUEST']._serialized_start=5658
+  _globals['_PUTTRANSACTIONSTATEREQUEST']._serialized_end=5740
+  _globals['_PUTTRANSACTIONSTATERESPONSE']._serialized_start=5742
+  _globals['_PUTTRANSACTIONSTATERESPONSE']._serialized_end=5788
+  _globals['_CLUSTERMETADATASERVICE']._serialized_start=6085
+  _globals['_CLUSTERMETADATASERVICE']._serialized_end=8171
 # @@protoc_insertion_point(module_scope)

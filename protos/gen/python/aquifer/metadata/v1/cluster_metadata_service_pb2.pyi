@@ -23,9 +23,7 @@ class _ConfigResourceType:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _ConfigResourceTypeEnumTypeWrapper(
-    _enum_type_wrapper._EnumTypeWrapper[_ConfigResourceType.ValueType], _builtins.type
-):
+class _ConfigResourceTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ConfigResourceType.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     CONFIG_RESOURCE_TYPE_UNSPECIFIED: _ConfigResourceType.ValueType  # 0
     """Never valid."""
@@ -49,9 +47,7 @@ class _ConfigOperation:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _ConfigOperationEnumTypeWrapper(
-    _enum_type_wrapper._EnumTypeWrapper[_ConfigOperation.ValueType], _builtins.type
-):
+class _ConfigOperationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ConfigOperation.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     CONFIG_OPERATION_UNSPECIFIED: _ConfigOperation.ValueType  # 0
     """Never valid."""
@@ -103,9 +99,7 @@ class Endpoint(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "host", b"host", "listener", b"listener", "port", b"port"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "listener", b"listener", "port", b"port"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -159,24 +153,7 @@ class Broker(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "alive",
-        b"alive",
-        "broker_epoch",
-        b"broker_epoch",
-        "broker_id",
-        b"broker_id",
-        "broker_log_address",
-        b"broker_log_address",
-        "endpoints",
-        b"endpoints",
-        "incarnation",
-        b"incarnation",
-        "log_dirs",
-        b"log_dirs",
-        "rack",
-        b"rack",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "broker_log_address", b"broker_log_address", "endpoints", b"endpoints", "incarnation", b"incarnation", "log_dirs", b"log_dirs", "rack", b"rack"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -222,20 +199,7 @@ class Partition(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "isr",
-        b"isr",
-        "leader",
-        b"leader",
-        "leader_epoch",
-        b"leader_epoch",
-        "partition",
-        b"partition",
-        "partition_epoch",
-        b"partition_epoch",
-        "replicas",
-        b"replicas",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "partition", b"partition", "partition_epoch", b"partition_epoch", "replicas", b"replicas"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -293,9 +257,7 @@ class Topic(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "configs", b"configs", "name", b"name", "partitions", b"partitions", "topic_id", b"topic_id"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "name", b"name", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -349,9 +311,7 @@ class RegisterBrokerResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "broker_epoch", b"broker_epoch", "cluster_id", b"cluster_id", "lease_ms", b"lease_ms"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "cluster_id", b"cluster_id", "lease_ms", b"lease_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -377,9 +337,7 @@ class HeartbeatRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "broker_epoch", b"broker_epoch", "broker_id", b"broker_id"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -431,9 +389,7 @@ class UnregisterBrokerRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "broker_epoch", b"broker_epoch", "broker_id", b"broker_id"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -478,9 +434,7 @@ class ReplicaAssignment(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "partition", b"partition", "replicas", b"replicas"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "replicas", b"replicas"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -529,9 +483,7 @@ class NewTopic(_message.Message):
     leader epochs, and a deletion of them that nobody has begun to carry out is taken back.
     """
     @_builtins.property
-    def assignments(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaAssignment]:
+    def assignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaAssignment]:
         """Chosen replicas; empty: spread over the live brokers."""
 
     @_builtins.property
@@ -548,32 +500,13 @@ class NewTopic(_message.Message):
         configs: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         topic_id: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "_topic_id", b"_topic_id", "topic_id", b"topic_id"
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_topic_id", b"_topic_id", "topic_id", b"topic_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_topic_id",
-        b"_topic_id",
-        "assignments",
-        b"assignments",
-        "configs",
-        b"configs",
-        "name",
-        b"name",
-        "num_partitions",
-        b"num_partitions",
-        "replication_factor",
-        b"replication_factor",
-        "topic_id",
-        b"topic_id",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_topic_id", b"_topic_id", "assignments", b"assignments", "configs", b"configs", "name", b"name", "num_partitions", b"num_partitions", "replication_factor", b"replication_factor", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__topic_id: _TypeAlias = _typing.Literal["topic_id"]  # noqa: Y015
     _WhichOneofArgType__topic_id: _TypeAlias = _typing.Literal["_topic_id", b"_topic_id"]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__topic_id
-    ) -> _WhichOneofReturnType__topic_id | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__topic_id) -> _WhichOneofReturnType__topic_id | None: ...
 
 Global___NewTopic: _TypeAlias = NewTopic  # noqa: Y015
 
@@ -599,9 +532,7 @@ class CreateTopicsRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "topics", b"topics", "validate_only", b"validate_only"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topics", b"topics", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -641,26 +572,11 @@ class TopicResult(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_topic", b"_topic", "topic", b"topic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_topic",
-        b"_topic",
-        "error_message",
-        b"error_message",
-        "error_reason",
-        b"error_reason",
-        "name",
-        b"name",
-        "topic",
-        b"topic",
-        "topic_id",
-        b"topic_id",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_topic", b"_topic", "error_message", b"error_message", "error_reason", b"error_reason", "name", b"name", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__topic: _TypeAlias = _typing.Literal["topic"]  # noqa: Y015
     _WhichOneofArgType__topic: _TypeAlias = _typing.Literal["_topic", b"_topic"]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__topic
-    ) -> _WhichOneofReturnType__topic | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__topic) -> _WhichOneofReturnType__topic | None: ...
 
 Global___TopicResult: _TypeAlias = TopicResult  # noqa: Y015
 
@@ -764,9 +680,7 @@ class NewPartitions(_message.Message):
     total_count: _builtins.int
     """Number of partitions afterwards."""
     @_builtins.property
-    def assignments(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaAssignment]:
+    def assignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaAssignment]:
         """Chosen replicas of the new partitions; empty: spread over the live brokers."""
 
     def __init__(
@@ -778,9 +692,7 @@ class NewPartitions(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "assignments", b"assignments", "name", b"name", "total_count", b"total_count"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignments", b"assignments", "name", b"name", "total_count", b"total_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -808,9 +720,7 @@ class CreatePartitionsRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "topics", b"topics", "validate_only", b"validate_only"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topics", b"topics", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -868,15 +778,11 @@ class ConfigChange(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_value", b"_value", "key", b"key", "operation", b"operation", "value", b"value"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "key", b"key", "operation", b"operation", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
     _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__value
-    ) -> _WhichOneofReturnType__value | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
 
 Global___ConfigChange: _TypeAlias = ConfigChange  # noqa: Y015
 
@@ -910,16 +816,7 @@ class AlterConfigsRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "changes",
-        b"changes",
-        "resource_name",
-        b"resource_name",
-        "resource_type",
-        b"resource_type",
-        "validate_only",
-        b"validate_only",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "resource_name", b"resource_name", "resource_type", b"resource_type", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -993,9 +890,7 @@ class DescribeConfigsRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "resource_name", b"resource_name", "resource_type", b"resource_type"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["resource_name", b"resource_name", "resource_type", b"resource_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1083,20 +978,7 @@ class AlterPartitionRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "broker_id",
-        b"broker_id",
-        "isr",
-        b"isr",
-        "leader_epoch",
-        b"leader_epoch",
-        "partition",
-        b"partition",
-        "partition_epoch",
-        b"partition_epoch",
-        "topic_id",
-        b"topic_id",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "isr", b"isr", "leader_epoch", b"leader_epoch", "partition", b"partition", "partition_epoch", b"partition_epoch", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1174,9 +1056,7 @@ class ElectLeadersRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "partitions", b"partitions", "unclean", b"unclean"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "unclean", b"unclean"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1230,9 +1110,7 @@ class PartitionReassignment(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "partition", b"partition", "replicas", b"replicas", "topic", b"topic"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "replicas", b"replicas", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1246,9 +1124,7 @@ class ReassignPartitionsRequest(_message.Message):
 
     REASSIGNMENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def reassignments(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionReassignment]:
+    def reassignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionReassignment]:
         """Reassignments."""
 
     def __init__(
@@ -1308,9 +1184,7 @@ class WatchClusterMetadataRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "accepts_parts", b"accepts_parts", "from_version", b"from_version"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepts_parts", b"accepts_parts", "from_version", b"from_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1371,16 +1245,7 @@ class ClusterSnapshot(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "broker_configs",
-        b"broker_configs",
-        "brokers",
-        b"brokers",
-        "cluster_id",
-        b"cluster_id",
-        "topics",
-        b"topics",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_configs", b"broker_configs", "brokers", b"brokers", "cluster_id", b"cluster_id", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1487,16 +1352,7 @@ class ClusterDelta(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "broker_configs",
-        b"broker_configs",
-        "brokers",
-        b"brokers",
-        "deleted_topic_ids",
-        b"deleted_topic_ids",
-        "topics",
-        b"topics",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_configs", b"broker_configs", "brokers", b"brokers", "deleted_topic_ids", b"deleted_topic_ids", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1534,28 +1390,13 @@ class WatchClusterMetadataResponse(_message.Message):
         delta: Global___ClusterDelta | None = ...,
         continues: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "change", b"change", "delta", b"delta", "snapshot", b"snapshot"
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "delta", b"delta", "snapshot", b"snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "change",
-        b"change",
-        "continues",
-        b"continues",
-        "delta",
-        b"delta",
-        "snapshot",
-        b"snapshot",
-        "version",
-        b"version",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "continues", b"continues", "delta", b"delta", "snapshot", b"snapshot", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["snapshot", "delta"]  # noqa: Y015
     _WhichOneofArgType_change: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType_change
-    ) -> _WhichOneofReturnType_change | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_change) -> _WhichOneofReturnType_change | None: ...
 
 Global___WatchClusterMetadataResponse: _TypeAlias = WatchClusterMetadataResponse  # noqa: Y015
 
@@ -1605,9 +1446,7 @@ class AllocateProducerIdsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "count", b"count", "first_producer_id", b"first_producer_id"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "first_producer_id", b"first_producer_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1649,20 +1488,7 @@ class GroupOffset(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "commit_timestamp_ms",
-        b"commit_timestamp_ms",
-        "leader_epoch",
-        b"leader_epoch",
-        "metadata",
-        b"metadata",
-        "offset",
-        b"offset",
-        "partition",
-        b"partition",
-        "topic",
-        b"topic",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_timestamp_ms", b"commit_timestamp_ms", "leader_epoch", b"leader_epoch", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1735,9 +1561,7 @@ class FetchOffsetsRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "group_id", b"group_id", "partitions", b"partitions"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "partitions", b"partitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1789,9 +1613,7 @@ class DeleteOffsetsRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "group_id", b"group_id", "partitions", b"partitions"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "partitions", b"partitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1901,24 +1723,7 @@ class TransactionState(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "partitions",
-        b"partitions",
-        "producer_epoch",
-        b"producer_epoch",
-        "producer_id",
-        b"producer_id",
-        "start_timestamp_ms",
-        b"start_timestamp_ms",
-        "state",
-        b"state",
-        "timeout_ms",
-        b"timeout_ms",
-        "transactional_id",
-        b"transactional_id",
-        "version",
-        b"version",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "start_timestamp_ms", b"start_timestamp_ms", "state", b"state", "timeout_ms", b"timeout_ms", "transactional_id", b"transactional_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1968,9 +1773,7 @@ class GetTransactionStateResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__state: _TypeAlias = _typing.Literal["state"]  # noqa: Y015
     _WhichOneofArgType__state: _TypeAlias = _typing.Literal["_state", b"_state"]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__state
-    ) -> _WhichOneofReturnType__state | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__state) -> _WhichOneofReturnType__state | None: ...
 
 Global___GetTransactionStateResponse: _TypeAlias = GetTransactionStateResponse  # noqa: Y015
 

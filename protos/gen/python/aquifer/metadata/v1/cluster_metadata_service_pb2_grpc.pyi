@@ -19,6 +19,7 @@ else:
 _T = _typing.TypeVar("_T")
 
 class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
+
 class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
     ...
 
@@ -40,38 +41,26 @@ class ClusterMetadataServiceStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ClusterMetadataServiceAsyncStub: ...
-    RegisterBroker: _grpc.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.RegisterBrokerRequest,
-        _cluster_metadata_service_pb2.RegisterBrokerResponse,
-    ]
+    RegisterBroker: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.RegisterBrokerRequest, _cluster_metadata_service_pb2.RegisterBrokerResponse]
     """Registers an incarnation of a broker and gives it a lease. Partitions whose replica it is and that have no leader, or that it
     led in an earlier incarnation, get it as leader with a higher leader epoch. Idempotent for one incarnation.
 
     Errors:
     * `FAILED_PRECONDITION` (STALE_BROKER_EPOCH): another incarnation of this broker id holds a live lease and is not older.
     """
-    Heartbeat: _grpc.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.HeartbeatRequest,
-        _cluster_metadata_service_pb2.HeartbeatResponse,
-    ]
+    Heartbeat: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.HeartbeatRequest, _cluster_metadata_service_pb2.HeartbeatResponse]
     """Renews a broker's lease.
 
     Errors:
     * `NOT_FOUND` (BROKER_NOT_FOUND): not registered, or the lease has expired. Register again.
     * `FAILED_PRECONDITION` (STALE_BROKER_EPOCH): another incarnation has registered. Stop serving.
     """
-    UnregisterBroker: _grpc.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.UnregisterBrokerRequest,
-        _cluster_metadata_service_pb2.UnregisterBrokerResponse,
-    ]
+    UnregisterBroker: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.UnregisterBrokerRequest, _cluster_metadata_service_pb2.UnregisterBrokerResponse]
     """Ends a broker's lease at once, on a clean shutdown. Idempotent.
 
     Errors: none beyond the service's.
     """
-    CreateTopics: _grpc.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.CreateTopicsRequest,
-        _cluster_metadata_service_pb2.CreateTopicsResponse,
-    ]
+    CreateTopics: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.CreateTopicsRequest, _cluster_metadata_service_pb2.CreateTopicsResponse]
     """Creates topics; partitions are spread over the live brokers. More replicas than `max_replication_factor` of the service are
     refused with INVALID_REPLICATION_FACTOR: 1 as long as brokers do not replicate.
 
@@ -79,46 +68,31 @@ class ClusterMetadataServiceStub:
     topic id also: TOPIC_ALREADY_EXISTS (another topic has it), INVALID_TOPIC (its remote segments were written under another name),
     INVALID_PARTITIONS (fewer than have remote segments), INVALID_PARTITION_TRANSITION (its remote data is being or was deleted).
     """
-    DeleteTopics: _grpc.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.DeleteTopicsRequest,
-        _cluster_metadata_service_pb2.DeleteTopicsResponse,
-    ]
+    DeleteTopics: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.DeleteTopicsRequest, _cluster_metadata_service_pb2.DeleteTopicsResponse]
     """Deletes topics. In the same transaction their remote partitions become DELETE_PARTITION_MARKED: no copy can be added to them
     any more, and managers delete what they have until nothing is left (`ListPartitionDeletions`).
 
     Reasons per topic: TOPIC_NOT_FOUND.
     """
-    CreatePartitions: _grpc.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.CreatePartitionsRequest,
-        _cluster_metadata_service_pb2.CreatePartitionsResponse,
-    ]
+    CreatePartitions: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.CreatePartitionsRequest, _cluster_metadata_service_pb2.CreatePartitionsResponse]
     """Adds partitions to topics.
 
     Reasons per topic: TOPIC_NOT_FOUND, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR.
     """
-    AlterConfigs: _grpc.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.AlterConfigsRequest,
-        _cluster_metadata_service_pb2.AlterConfigsResponse,
-    ]
+    AlterConfigs: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.AlterConfigsRequest, _cluster_metadata_service_pb2.AlterConfigsResponse]
     """Changes settings of topics, brokers or the cluster's default for brokers.
 
     Errors:
     * `NOT_FOUND` (TOPIC_NOT_FOUND): no such topic.
     * `INVALID_ARGUMENT` (INVALID_CONFIGURATION): a key or value is refused; the text names key, value and remedy.
     """
-    DescribeConfigs: _grpc.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.DescribeConfigsRequest,
-        _cluster_metadata_service_pb2.DescribeConfigsResponse,
-    ]
+    DescribeConfigs: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.DescribeConfigsRequest, _cluster_metadata_service_pb2.DescribeConfigsResponse]
     """Reads the settings that were set; defaults are the broker's business.
 
     Errors:
     * `NOT_FOUND` (TOPIC_NOT_FOUND): no such topic.
     """
-    AlterPartition: _grpc.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.AlterPartitionRequest,
-        _cluster_metadata_service_pb2.AlterPartitionResponse,
-    ]
+    AlterPartition: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.AlterPartitionRequest, _cluster_metadata_service_pb2.AlterPartitionResponse]
     """Changes the in-sync replicas of a partition; compare-and-set on its partition epoch.
 
     Errors:
@@ -126,20 +100,14 @@ class ClusterMetadataServiceStub:
     * `FAILED_PRECONDITION` (NOT_LEADER, STALE_LEADER_EPOCH): the caller does not lead it in that epoch.
     * `ABORTED` (CONCURRENT_UPDATE): the partition epoch has moved on.
     """
-    ElectLeaders: _grpc.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.ElectLeadersRequest,
-        _cluster_metadata_service_pb2.ElectLeadersResponse,
-    ]
+    ElectLeaders: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.ElectLeadersRequest, _cluster_metadata_service_pb2.ElectLeadersResponse]
     """Moves leadership of partitions to their preferred, or any live, in-sync replica.
 
     Errors:
     * `NOT_FOUND` (PARTITION_NOT_FOUND): no such partition.
     * `FAILED_PRECONDITION` (NOT_LEADER): no live in-sync replica.
     """
-    ReassignPartitions: _grpc.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.ReassignPartitionsRequest,
-        _cluster_metadata_service_pb2.ReassignPartitionsResponse,
-    ]
+    ReassignPartitions: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.ReassignPartitionsRequest, _cluster_metadata_service_pb2.ReassignPartitionsResponse]
     """Sets other replicas for partitions. As long as brokers do not replicate, only a change to the same brokers is accepted: on
     another broker the partition would begin empty.
 
@@ -147,67 +115,43 @@ class ClusterMetadataServiceStub:
     * `NOT_FOUND` (PARTITION_NOT_FOUND): no such partition.
     * `INVALID_ARGUMENT` (INVALID_REPLICATION_FACTOR): unknown brokers, none, too many, or other ones than now.
     """
-    WatchClusterMetadata: _grpc.UnaryStreamMultiCallable[
-        _cluster_metadata_service_pb2.WatchClusterMetadataRequest,
-        _cluster_metadata_service_pb2.WatchClusterMetadataResponse,
-    ]
+    WatchClusterMetadata: _grpc.UnaryStreamMultiCallable[_cluster_metadata_service_pb2.WatchClusterMetadataRequest, _cluster_metadata_service_pb2.WatchClusterMetadataResponse]
     """Streams the state of the cluster, without end: first a snapshot when `from_version` is 0 or too old, then every change in
     order. A heartbeat without change comes at least every five seconds.
 
     Errors: none beyond the service's. Resume from the last version received.
     """
-    AllocateProducerIds: _grpc.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.AllocateProducerIdsRequest,
-        _cluster_metadata_service_pb2.AllocateProducerIdsResponse,
-    ]
+    AllocateProducerIds: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.AllocateProducerIdsRequest, _cluster_metadata_service_pb2.AllocateProducerIdsResponse]
     """Reserves a block of producer ids that is never given again.
 
     Errors: none beyond the service's. A repeat reserves another block.
     """
-    CommitOffsets: _grpc.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.CommitOffsetsRequest,
-        _cluster_metadata_service_pb2.CommitOffsetsResponse,
-    ]
+    CommitOffsets: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.CommitOffsetsRequest, _cluster_metadata_service_pb2.CommitOffsetsResponse]
     """Stores consumer group offsets, all or none.
 
     Errors: none beyond the service's.
     """
-    FetchOffsets: _grpc.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.FetchOffsetsRequest,
-        _cluster_metadata_service_pb2.FetchOffsetsResponse,
-    ]
+    FetchOffsets: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.FetchOffsetsRequest, _cluster_metadata_service_pb2.FetchOffsetsResponse]
     """Reads consumer group offsets; partitions without one are left out.
 
     Errors: none beyond the service's.
     """
-    DeleteOffsets: _grpc.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.DeleteOffsetsRequest,
-        _cluster_metadata_service_pb2.DeleteOffsetsResponse,
-    ]
+    DeleteOffsets: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.DeleteOffsetsRequest, _cluster_metadata_service_pb2.DeleteOffsetsResponse]
     """Deletes offsets of a group, or the whole group. Idempotent.
 
     Errors: none beyond the service's.
     """
-    ListGroups: _grpc.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.ListGroupsRequest,
-        _cluster_metadata_service_pb2.ListGroupsResponse,
-    ]
+    ListGroups: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.ListGroupsRequest, _cluster_metadata_service_pb2.ListGroupsResponse]
     """Lists groups that have offsets.
 
     Errors: none beyond the service's.
     """
-    GetTransactionState: _grpc.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.GetTransactionStateRequest,
-        _cluster_metadata_service_pb2.GetTransactionStateResponse,
-    ]
+    GetTransactionState: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.GetTransactionStateRequest, _cluster_metadata_service_pb2.GetTransactionStateResponse]
     """Reads the state of a transactional id.
 
     Errors: none beyond the service's; an answer without state means unknown.
     """
-    PutTransactionState: _grpc.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.PutTransactionStateRequest,
-        _cluster_metadata_service_pb2.PutTransactionStateResponse,
-    ]
+    PutTransactionState: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.PutTransactionStateRequest, _cluster_metadata_service_pb2.PutTransactionStateResponse]
     """Writes the state of a transactional id; compare-and-set on its version.
 
     Errors:
@@ -227,38 +171,26 @@ class ClusterMetadataServiceAsyncStub(ClusterMetadataServiceStub):
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
-    RegisterBroker: _aio.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.RegisterBrokerRequest,
-        _cluster_metadata_service_pb2.RegisterBrokerResponse,
-    ]  # type: ignore[assignment]
+    RegisterBroker: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.RegisterBrokerRequest, _cluster_metadata_service_pb2.RegisterBrokerResponse]  # type: ignore[assignment]
     """Registers an incarnation of a broker and gives it a lease. Partitions whose replica it is and that have no leader, or that it
     led in an earlier incarnation, get it as leader with a higher leader epoch. Idempotent for one incarnation.
 
     Errors:
     * `FAILED_PRECONDITION` (STALE_BROKER_EPOCH): another incarnation of this broker id holds a live lease and is not older.
     """
-    Heartbeat: _aio.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.HeartbeatRequest,
-        _cluster_metadata_service_pb2.HeartbeatResponse,
-    ]  # type: ignore[assignment]
+    Heartbeat: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.HeartbeatRequest, _cluster_metadata_service_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """Renews a broker's lease.
 
     Errors:
     * `NOT_FOUND` (BROKER_NOT_FOUND): not registered, or the lease has expired. Register again.
     * `FAILED_PRECONDITION` (STALE_BROKER_EPOCH): another incarnation has registered. Stop serving.
     """
-    UnregisterBroker: _aio.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.UnregisterBrokerRequest,
-        _cluster_metadata_service_pb2.UnregisterBrokerResponse,
-    ]  # type: ignore[assignment]
+    UnregisterBroker: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.UnregisterBrokerRequest, _cluster_metadata_service_pb2.UnregisterBrokerResponse]  # type: ignore[assignment]
     """Ends a broker's lease at once, on a clean shutdown. Idempotent.
 
     Errors: none beyond the service's.
     """
-    CreateTopics: _aio.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.CreateTopicsRequest,
-        _cluster_metadata_service_pb2.CreateTopicsResponse,
-    ]  # type: ignore[assignment]
+    CreateTopics: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.CreateTopicsRequest, _cluster_metadata_service_pb2.CreateTopicsResponse]  # type: ignore[assignment]
     """Creates topics; partitions are spread over the live brokers. More replicas than `max_replication_factor` of the service are
     refused with INVALID_REPLICATION_FACTOR: 1 as long as brokers do not replicate.
 
@@ -266,46 +198,31 @@ class ClusterMetadataServiceAsyncStub(ClusterMetadataServiceStub):
     topic id also: TOPIC_ALREADY_EXISTS (another topic has it), INVALID_TOPIC (its remote segments were written under another name),
     INVALID_PARTITIONS (fewer than have remote segments), INVALID_PARTITION_TRANSITION (its remote data is being or was deleted).
     """
-    DeleteTopics: _aio.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.DeleteTopicsRequest,
-        _cluster_metadata_service_pb2.DeleteTopicsResponse,
-    ]  # type: ignore[assignment]
+    DeleteTopics: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.DeleteTopicsRequest, _cluster_metadata_service_pb2.DeleteTopicsResponse]  # type: ignore[assignment]
     """Deletes topics. In the same transaction their remote partitions become DELETE_PARTITION_MARKED: no copy can be added to them
     any more, and managers delete what they have until nothing is left (`ListPartitionDeletions`).
 
     Reasons per topic: TOPIC_NOT_FOUND.
     """
-    CreatePartitions: _aio.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.CreatePartitionsRequest,
-        _cluster_metadata_service_pb2.CreatePartitionsResponse,
-    ]  # type: ignore[assignment]
+    CreatePartitions: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.CreatePartitionsRequest, _cluster_metadata_service_pb2.CreatePartitionsResponse]  # type: ignore[assignment]
     """Adds partitions to topics.
 
     Reasons per topic: TOPIC_NOT_FOUND, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR.
     """
-    AlterConfigs: _aio.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.AlterConfigsRequest,
-        _cluster_metadata_service_pb2.AlterConfigsResponse,
-    ]  # type: ignore[assignment]
+    AlterConfigs: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.AlterConfigsRequest, _cluster_metadata_service_pb2.AlterConfigsResponse]  # type: ignore[assignment]
     """Changes settings of topics, brokers or the cluster's default for brokers.
 
     Errors:
     * `NOT_FOUND` (TOPIC_NOT_FOUND): no such topic.
     * `INVALID_ARGUMENT` (INVALID_CONFIGURATION): a key or value is refused; the text names key, value and remedy.
     """
-    DescribeConfigs: _aio.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.DescribeConfigsRequest,
-        _cluster_metadata_service_pb2.DescribeConfigsResponse,
-    ]  # type: ignore[assignment]
+    DescribeConfigs: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.DescribeConfigsRequest, _cluster_metadata_service_pb2.DescribeConfigsResponse]  # type: ignore[assignment]
     """Reads the settings that were set; defaults are the broker's business.
 
     Errors:
     * `NOT_FOUND` (TOPIC_NOT_FOUND): no such topic.
     """
-    AlterPartition: _aio.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.AlterPartitionRequest,
-        _cluster_metadata_service_pb2.AlterPartitionResponse,
-    ]  # type: ignore[assignment]
+    AlterPartition: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.AlterPartitionRequest, _cluster_metadata_service_pb2.AlterPartitionResponse]  # type: ignore[assignment]
     """Changes the in-sync replicas of a partition; compare-and-set on its partition epoch.
 
     Errors:
@@ -313,20 +230,14 @@ class ClusterMetadataServiceAsyncStub(ClusterMetadataServiceStub):
     * `FAILED_PRECONDITION` (NOT_LEADER, STALE_LEADER_EPOCH): the caller does not lead it in that epoch.
     * `ABORTED` (CONCURRENT_UPDATE): the partition epoch has moved on.
     """
-    ElectLeaders: _aio.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.ElectLeadersRequest,
-        _cluster_metadata_service_pb2.ElectLeadersResponse,
-    ]  # type: ignore[assignment]
+    ElectLeaders: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.ElectLeadersRequest, _cluster_metadata_service_pb2.ElectLeadersResponse]  # type: ignore[assignment]
     """Moves leadership of partitions to their preferred, or any live, in-sync replica.
 
     Errors:
     * `NOT_FOUND` (PARTITION_NOT_FOUND): no such partition.
     * `FAILED_PRECONDITION` (NOT_LEADER): no live in-sync replica.
     """
-    ReassignPartitions: _aio.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.ReassignPartitionsRequest,
-        _cluster_metadata_service_pb2.ReassignPartitionsResponse,
-    ]  # type: ignore[assignment]
+    ReassignPartitions: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.ReassignPartitionsRequest, _cluster_metadata_service_pb2.ReassignPartitionsResponse]  # type: ignore[assignment]
     """Sets other replicas for partitions. As long as brokers do not replicate, only a change to the same brokers is accepted: on
     another broker the partition would begin empty.
 
@@ -334,67 +245,43 @@ class ClusterMetadataServiceAsyncStub(ClusterMetadataServiceStub):
     * `NOT_FOUND` (PARTITION_NOT_FOUND): no such partition.
     * `INVALID_ARGUMENT` (INVALID_REPLICATION_FACTOR): unknown brokers, none, too many, or other ones than now.
     """
-    WatchClusterMetadata: _aio.UnaryStreamMultiCallable[
-        _cluster_metadata_service_pb2.WatchClusterMetadataRequest,
-        _cluster_metadata_service_pb2.WatchClusterMetadataResponse,
-    ]  # type: ignore[assignment]
+    WatchClusterMetadata: _aio.UnaryStreamMultiCallable[_cluster_metadata_service_pb2.WatchClusterMetadataRequest, _cluster_metadata_service_pb2.WatchClusterMetadataResponse]  # type: ignore[assignment]
     """Streams the state of the cluster, without end: first a snapshot when `from_version` is 0 or too old, then every change in
     order. A heartbeat without change comes at least every five seconds.
 
     Errors: none beyond the service's. Resume from the last version received.
     """
-    AllocateProducerIds: _aio.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.AllocateProducerIdsRequest,
-        _cluster_metadata_service_pb2.AllocateProducerIdsResponse,
-    ]  # type: ignore[assignment]
+    AllocateProducerIds: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.AllocateProducerIdsRequest, _cluster_metadata_service_pb2.AllocateProducerIdsResponse]  # type: ignore[assignment]
     """Reserves a block of producer ids that is never given again.
 
     Errors: none beyond the service's. A repeat reserves another block.
     """
-    CommitOffsets: _aio.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.CommitOffsetsRequest,
-        _cluster_metadata_service_pb2.CommitOffsetsResponse,
-    ]  # type: ignore[assignment]
+    CommitOffsets: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.CommitOffsetsRequest, _cluster_metadata_service_pb2.CommitOffsetsResponse]  # type: ignore[assignment]
     """Stores consumer group offsets, all or none.
 
     Errors: none beyond the service's.
     """
-    FetchOffsets: _aio.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.FetchOffsetsRequest,
-        _cluster_metadata_service_pb2.FetchOffsetsResponse,
-    ]  # type: ignore[assignment]
+    FetchOffsets: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.FetchOffsetsRequest, _cluster_metadata_service_pb2.FetchOffsetsResponse]  # type: ignore[assignment]
     """Reads consumer group offsets; partitions without one are left out.
 
     Errors: none beyond the service's.
     """
-    DeleteOffsets: _aio.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.DeleteOffsetsRequest,
-        _cluster_metadata_service_pb2.DeleteOffsetsResponse,
-    ]  # type: ignore[assignment]
+    DeleteOffsets: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.DeleteOffsetsRequest, _cluster_metadata_service_pb2.DeleteOffsetsResponse]  # type: ignore[assignment]
     """Deletes offsets of a group, or the whole group. Idempotent.
 
     Errors: none beyond the service's.
     """
-    ListGroups: _aio.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.ListGroupsRequest,
-        _cluster_metadata_service_pb2.ListGroupsResponse,
-    ]  # type: ignore[assignment]
+    ListGroups: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.ListGroupsRequest, _cluster_metadata_service_pb2.ListGroupsResponse]  # type: ignore[assignment]
     """Lists groups that have offsets.
 
     Errors: none beyond the service's.
     """
-    GetTransactionState: _aio.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.GetTransactionStateRequest,
-        _cluster_metadata_service_pb2.GetTransactionStateResponse,
-    ]  # type: ignore[assignment]
+    GetTransactionState: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.GetTransactionStateRequest, _cluster_metadata_service_pb2.GetTransactionStateResponse]  # type: ignore[assignment]
     """Reads the state of a transactional id.
 
     Errors: none beyond the service's; an answer without state means unknown.
     """
-    PutTransactionState: _aio.UnaryUnaryMultiCallable[
-        _cluster_metadata_service_pb2.PutTransactionStateRequest,
-        _cluster_metadata_service_pb2.PutTransactionStateResponse,
-    ]  # type: ignore[assignment]
+    PutTransactionState: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.PutTransactionStateRequest, _cluster_metadata_service_pb2.PutTransactionStateResponse]  # type: ignore[assignment]
     """Writes the state of a transactional id; compare-and-set on its version.
 
     Errors:
@@ -417,10 +304,7 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _cluster_metadata_service_pb2.RegisterBrokerRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _cluster_metadata_service_pb2.RegisterBrokerResponse,
-        _abc.Awaitable[_cluster_metadata_service_pb2.RegisterBrokerResponse],
-    ]:
+    ) -> _typing.Union[_cluster_metadata_service_pb2.RegisterBrokerResponse, _abc.Awaitable[_cluster_metadata_service_pb2.RegisterBrokerResponse]]:
         """Registers an incarnation of a broker and gives it a lease. Partitions whose replica it is and that have no leader, or that it
         led in an earlier incarnation, get it as leader with a higher leader epoch. Idempotent for one incarnation.
 
@@ -433,10 +317,7 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _cluster_metadata_service_pb2.HeartbeatRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _cluster_metadata_service_pb2.HeartbeatResponse,
-        _abc.Awaitable[_cluster_metadata_service_pb2.HeartbeatResponse],
-    ]:
+    ) -> _typing.Union[_cluster_metadata_service_pb2.HeartbeatResponse, _abc.Awaitable[_cluster_metadata_service_pb2.HeartbeatResponse]]:
         """Renews a broker's lease.
 
         Errors:
@@ -449,10 +330,7 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _cluster_metadata_service_pb2.UnregisterBrokerRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _cluster_metadata_service_pb2.UnregisterBrokerResponse,
-        _abc.Awaitable[_cluster_metadata_service_pb2.UnregisterBrokerResponse],
-    ]:
+    ) -> _typing.Union[_cluster_metadata_service_pb2.UnregisterBrokerResponse, _abc.Awaitable[_cluster_metadata_service_pb2.UnregisterBrokerResponse]]:
         """Ends a broker's lease at once, on a clean shutdown. Idempotent.
 
         Errors: none beyond the service's.
@@ -463,10 +341,7 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _cluster_metadata_service_pb2.CreateTopicsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _cluster_metadata_service_pb2.CreateTopicsResponse,
-        _abc.Awaitable[_cluster_metadata_service_pb2.CreateTopicsResponse],
-    ]:
+    ) -> _typing.Union[_cluster_metadata_service_pb2.CreateTopicsResponse, _abc.Awaitable[_cluster_metadata_service_pb2.CreateTopicsResponse]]:
         """Creates topics; partitions are spread over the live brokers. More replicas than `max_replication_factor` of the service are
         refused with INVALID_REPLICATION_FACTOR: 1 as long as brokers do not replicate.
 
@@ -480,10 +355,7 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _cluster_metadata_service_pb2.DeleteTopicsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _cluster_metadata_service_pb2.DeleteTopicsResponse,
-        _abc.Awaitable[_cluster_metadata_service_pb2.DeleteTopicsResponse],
-    ]:
+    ) -> _typing.Union[_cluster_metadata_service_pb2.DeleteTopicsResponse, _abc.Awaitable[_cluster_metadata_service_pb2.DeleteTopicsResponse]]:
         """Deletes topics. In the same transaction their remote partitions become DELETE_PARTITION_MARKED: no copy can be added to them
         any more, and managers delete what they have until nothing is left (`ListPartitionDeletions`).
 
@@ -495,10 +367,7 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _cluster_metadata_service_pb2.CreatePartitionsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _cluster_metadata_service_pb2.CreatePartitionsResponse,
-        _abc.Awaitable[_cluster_metadata_service_pb2.CreatePartitionsResponse],
-    ]:
+    ) -> _typing.Union[_cluster_metadata_service_pb2.CreatePartitionsResponse, _abc.Awaitable[_cluster_metadata_service_pb2.CreatePartitionsResponse]]:
         """Adds partitions to topics.
 
         Reasons per topic: TOPIC_NOT_FOUND, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR.
@@ -509,10 +378,7 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _cluster_metadata_service_pb2.AlterConfigsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _cluster_metadata_service_pb2.AlterConfigsResponse,
-        _abc.Awaitable[_cluster_metadata_service_pb2.AlterConfigsResponse],
-    ]:
+    ) -> _typing.Union[_cluster_metadata_service_pb2.AlterConfigsResponse, _abc.Awaitable[_cluster_metadata_service_pb2.AlterConfigsResponse]]:
         """Changes settings of topics, brokers or the cluster's default for brokers.
 
         Errors:
@@ -525,10 +391,7 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _cluster_metadata_service_pb2.DescribeConfigsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _cluster_metadata_service_pb2.DescribeConfigsResponse,
-        _abc.Awaitable[_cluster_metadata_service_pb2.DescribeConfigsResponse],
-    ]:
+    ) -> _typing.Union[_cluster_metadata_service_pb2.DescribeConfigsResponse, _abc.Awaitable[_cluster_metadata_service_pb2.DescribeConfigsResponse]]:
         """Reads the settings that were set; defaults are the broker's business.
 
         Errors:
@@ -540,10 +403,7 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _cluster_metadata_service_pb2.AlterPartitionRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _cluster_metadata_service_pb2.AlterPartitionResponse,
-        _abc.Awaitable[_cluster_metadata_service_pb2.AlterPartitionResponse],
-    ]:
+    ) -> _typing.Union[_cluster_metadata_service_pb2.AlterPartitionResponse, _abc.Awaitable[_cluster_metadata_service_pb2.AlterPartitionResponse]]:
         """Changes the in-sync replicas of a partition; compare-and-set on its partition epoch.
 
         Errors:
@@ -557,10 +417,7 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _cluster_metadata_service_pb2.ElectLeadersRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _cluster_metadata_service_pb2.ElectLeadersResponse,
-        _abc.Awaitable[_cluster_metadata_service_pb2.ElectLeadersResponse],
-    ]:
+    ) -> _typing.Union[_cluster_metadata_service_pb2.ElectLeadersResponse, _abc.Awaitable[_cluster_metadata_service_pb2.ElectLeadersResponse]]:
         """Moves leadership of partitions to their preferred, or any live, in-sync replica.
 
         Errors:
@@ -573,10 +430,7 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _cluster_metadata_service_pb2.ReassignPartitionsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _cluster_metadata_service_pb2.ReassignPartitionsResponse,
-        _abc.Awaitable[_cluster_metadata_service_pb2.ReassignPartitionsResponse],
-    ]:
+    ) -> _typing.Union[_cluster_metadata_service_pb2.ReassignPartitionsResponse, _abc.Awaitable[_cluster_metadata_service_pb2.ReassignPartitionsResponse]]:
         """Sets other replicas for partitions. As long as brokers do not replicate, only a change to the same brokers is accepted: on
         another broker the partition would begin empty.
 
@@ -590,10 +444,7 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _cluster_metadata_service_pb2.WatchClusterMetadataRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _abc.Iterator[_cluster_metadata_service_pb2.WatchClusterMetadataResponse],
-        _abc.AsyncIterator[_cluster_metadata_service_pb2.WatchClusterMetadataResponse],
-    ]:
+    ) -> _typing.Union[_abc.Iterator[_cluster_metadata_service_pb2.WatchClusterMetadataResponse], _abc.AsyncIterator[_cluster_metadata_service_pb2.WatchClusterMetadataResponse]]:
         """Streams the state of the cluster, without end: first a snapshot when `from_version` is 0 or too old, then every change in
         order. A heartbeat without change comes at least every five seconds.
 
@@ -605,10 +456,7 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _cluster_metadata_service_pb2.AllocateProducerIdsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _cluster_metadata_service_pb2.AllocateProducerIdsResponse,
-        _abc.Awaitable[_cluster_metadata_service_pb2.AllocateProducerIdsResponse],
-    ]:
+    ) -> _typing.Union[_cluster_metadata_service_pb2.AllocateProducerIdsResponse, _abc.Awaitable[_cluster_metadata_service_pb2.AllocateProducerIdsResponse]]:
         """Reserves a block of producer ids that is never given again.
 
         Errors: none beyond the service's. A repeat reserves another block.
@@ -619,10 +467,7 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _cluster_metadata_service_pb2.CommitOffsetsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _cluster_metadata_service_pb2.CommitOffsetsResponse,
-        _abc.Awaitable[_cluster_metadata_service_pb2.CommitOffsetsResponse],
-    ]:
+    ) -> _typing.Union[_cluster_metadata_service_pb2.CommitOffsetsResponse, _abc.Awaitable[_cluster_metadata_service_pb2.CommitOffsetsResponse]]:
         """Stores consumer group offsets, all or none.
 
         Errors: none beyond the service's.
@@ -633,10 +478,7 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _cluster_metadata_service_pb2.FetchOffsetsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _cluster_metadata_service_pb2.FetchOffsetsResponse,
-        _abc.Awaitable[_cluster_metadata_service_pb2.FetchOffsetsResponse],
-    ]:
+    ) -> _typing.Union[_cluster_metadata_service_pb2.FetchOffsetsResponse, _abc.Awaitable[_cluster_metadata_service_pb2.FetchOffsetsResponse]]:
         """Reads consumer group offsets; partitions without one are left out.
 
         Errors: none beyond the service's.
@@ -647,10 +489,7 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _cluster_metadata_service_pb2.DeleteOffsetsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _cluster_metadata_service_pb2.DeleteOffsetsResponse,
-        _abc.Awaitable[_cluster_metadata_service_pb2.DeleteOffsetsResponse],
-    ]:
+    ) -> _typing.Union[_cluster_metadata_service_pb2.DeleteOffsetsResponse, _abc.Awaitable[_cluster_metadata_service_pb2.DeleteOffsetsResponse]]:
         """Deletes offsets of a group, or the whole group. Idempotent.
 
         Errors: none beyond the service's.
@@ -661,10 +500,7 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _cluster_metadata_service_pb2.ListGroupsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _cluster_metadata_service_pb2.ListGroupsResponse,
-        _abc.Awaitable[_cluster_metadata_service_pb2.ListGroupsResponse],
-    ]:
+    ) -> _typing.Union[_cluster_metadata_service_pb2.ListGroupsResponse, _abc.Awaitable[_cluster_metadata_service_pb2.ListGroupsResponse]]:
         """Lists groups that have offsets.
 
         Errors: none beyond the service's.
@@ -675,10 +511,7 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _cluster_metadata_service_pb2.GetTransactionStateRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _cluster_metadata_service_pb2.GetTransactionStateResponse,
-        _abc.Awaitable[_cluster_metadata_service_pb2.GetTransactionStateResponse],
-    ]:
+    ) -> _typing.Union[_cluster_metadata_service_pb2.GetTransactionStateResponse, _abc.Awaitable[_cluster_metadata_service_pb2.GetTransactionStateResponse]]:
         """Reads the state of a transactional id.
 
         Errors: none beyond the service's; an answer without state means unknown.
@@ -689,16 +522,11 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _cluster_metadata_service_pb2.PutTransactionStateRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _cluster_metadata_service_pb2.PutTransactionStateResponse,
-        _abc.Awaitable[_cluster_metadata_service_pb2.PutTransactionStateResponse],
-    ]:
+    ) -> _typing.Union[_cluster_metadata_service_pb2.PutTransactionStateResponse, _abc.Awaitable[_cluster_metadata_service_pb2.PutTransactionStateResponse]]:
         """Writes the state of a transactional id; compare-and-set on its version.
 
         Errors:
         * `ABORTED` (CONCURRENT_UPDATE): the version has moved on.
         """
 
-def add_ClusterMetadataServiceServicer_to_server(
-    servicer: ClusterMetadataServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]
-) -> None: ...
+def add_ClusterMetadataServiceServicer_to_server(servicer: ClusterMetadataServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -4,20 +4,18 @@
 # source: aquifer/metadata/v1/remote_log_metadata_service.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
 _runtime_version.ValidateProtobufRuntimeVersion(
     _runtime_version.Domain.PUBLIC,
     7,
     35,
     1,
-    "",
-    "aquifer/metadata/v1/remote_log_metadata_service.proto",
+    '',
+    'aquifer/metadata/v1/remote_log_metadata_service.proto'
 )
 # @@protoc_insertion_point(imports)
 
@@ -28,127 +26,123 @@ from aquifer.common.v1 import partition_pb2 as aquifer_dot_common_dot_v1_dot_par
 from aquifer.common.v1 import segment_pb2 as aquifer_dot_common_dot_v1_dot_segment__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n5aquifer/metadata/v1/remote_log_metadata_service.proto\x12\x13\x61quifer.metadata.v1\x1a!aquifer/common/v1/partition.proto\x1a\x1f\x61quifer/common/v1/segment.proto"\x8f\x01\n"AddRemoteLogSegmentMetadataRequest\x12=\n\x08metadata\x18\x01 \x01(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadata\x12\x19\n\x0cleader_epoch\x18\x02 \x01(\x05H\x00\x88\x01\x01\x42\x0f\n\r_leader_epoch"%\n#AddRemoteLogSegmentMetadataResponse"\x96\x01\n%UpdateRemoteLogSegmentMetadataRequest\x12\x41\n\x06update\x18\x01 \x01(\x0b\x32\x31.aquifer.common.v1.RemoteLogSegmentMetadataUpdate\x12\x19\n\x0cleader_epoch\x18\x02 \x01(\x05H\x00\x88\x01\x01\x42\x0f\n\r_leader_epoch"(\n&UpdateRemoteLogSegmentMetadataResponse"\x8b\x01\n"GetRemoteLogSegmentMetadataRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03"v\n#GetRemoteLogSegmentMetadataResponse\x12\x42\n\x08metadata\x18\x01 \x01(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadataH\x00\x88\x01\x01\x42\x0b\n\t_metadata"x\n\x1fGetHighestOffsetForEpochRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05"B\n GetHighestOffsetForEpochResponse\x12\x13\n\x06offset\x18\x01 \x01(\x03H\x00\x88\x01\x01\x42\t\n\x07_offset"\xd7\x01\n\'PutRemotePartitionDeleteMetadataRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12<\n\x05state\x18\x02 \x01(\x0e\x32-.aquifer.common.v1.RemotePartitionDeleteState\x12\x1a\n\x12\x65vent_timestamp_ms\x18\x03 \x01(\x03\x12\x11\n\tbroker_id\x18\x04 \x01(\x05"*\n(PutRemotePartitionDeleteMetadataResponse"\x1f\n\x1dListPartitionDeletionsRequest"\xc1\x01\n\x11PartitionDeletion\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12<\n\x05state\x18\x02 \x01(\x0e\x32-.aquifer.common.v1.RemotePartitionDeleteState\x12\x1a\n\x12\x65vent_timestamp_ms\x18\x03 \x01(\x03\x12\x11\n\tbroker_id\x18\x04 \x01(\x05"\\\n\x1eListPartitionDeletionsResponse\x12:\n\npartitions\x18\x01 \x03(\x0b\x32&.aquifer.metadata.v1.PartitionDeletion"\xa6\x01\n\x1cListRemoteLogSegmentsRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x19\n\x0cleader_epoch\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x19\n\x11\x66rom_start_offset\x18\x03 \x01(\x03\x42\x0f\n\r_leader_epoch"^\n\x1dListRemoteLogSegmentsResponse\x12=\n\x08segments\x18\x01 \x03(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadata"w\n\x1eListRemoteLogSegmentsAtRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x14\n\x0ctimestamp_ms\x18\x02 \x01(\x03"`\n\x1fListRemoteLogSegmentsAtResponse\x12=\n\x08segments\x18\x01 \x03(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadata"p\n\x17GetRemoteLogSizeRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05".\n\x18GetRemoteLogSizeResponse\x12\x12\n\nsize_bytes\x18\x01 \x01(\x03"\x8a\x01\n!GetNextSegmentWithTxnIndexRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03"u\n"GetNextSegmentWithTxnIndexResponse\x12\x42\n\x08metadata\x18\x01 \x01(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadataH\x00\x88\x01\x01\x42\x0b\n\t_metadata"\x90\x01\n\x14GetSegmentRunRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x11\n\tmax_bytes\x18\x04 \x01(\x03"u\n\x15GetSegmentRunResponse\x12=\n\x08segments\x18\x01 \x03(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadata\x12\x1d\n\x15may_have_transactions\x18\x02 \x01(\x08"\xc5\x01\n\x1e\x46indSegmentForTimestampRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x34\n\x07lineage\x18\x02 \x03(\x0b\x32#.aquifer.common.v1.LeaderEpochEntry\x12\x14\n\x0ctimestamp_ms\x18\x03 \x01(\x03\x12\x16\n\x0emin_end_offset\x18\x04 \x01(\x03"r\n\x1f\x46indSegmentForTimestampResponse\x12\x42\n\x08metadata\x18\x01 \x01(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadataH\x00\x88\x01\x01\x42\x0b\n\t_metadata"f\n\rLeadPartition\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05"\x92\x01\n#OnPartitionLeadershipChangesRequest\x12\x33\n\x07leaders\x18\x01 \x03(\x0b\x32".aquifer.metadata.v1.LeadPartition\x12\x36\n\tfollowers\x18\x02 \x03(\x0b\x32#.aquifer.common.v1.TopicIdPartition"&\n$OnPartitionLeadershipChangesResponse"R\n\x17OnStopPartitionsRequest\x12\x37\n\npartitions\x18\x01 \x03(\x0b\x32#.aquifer.common.v1.TopicIdPartition"\x1a\n\x18OnStopPartitionsResponse"Q\n\x0eIsReadyRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition" \n\x0fIsReadyResponse\x12\r\n\x05ready\x18\x01 \x01(\x08"^\n\x1bGetEarliestLogOffsetRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition">\n\x1cGetEarliestLogOffsetResponse\x12\x13\n\x06offset\x18\x01 \x01(\x03H\x00\x88\x01\x01\x42\t\n\x07_offset"\x87\x01\n\x1eUpdateEarliestLogOffsetRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05"!\n\x1fUpdateEarliestLogOffsetResponse"\xc2\x01\n\x0fRetentionPolicy\x12\x14\n\x0cretention_ms\x18\x01 \x01(\x03\x12\x17\n\x0fretention_bytes\x18\x02 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x03 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x04 \x01(\x03\x12\x18\n\x10local_only_bytes\x18\x05 \x01(\x03\x12\x13\n\x0bin_progress\x18\x06 \x03(\t\x12\x1f\n\x17\x63opy_abandoned_after_ms\x18\x07 \x01(\x03"\x89\x01\n\x12RetentionCandidate\x12=\n\x08metadata\x18\x01 \x01(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadata\x12\x34\n\x06reason\x18\x02 \x01(\x0e\x32$.aquifer.metadata.v1.RetentionReason"\xdd\x01\n\x1eListRetentionCandidatesRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x34\n\x07lineage\x18\x02 \x03(\x0b\x32#.aquifer.common.v1.LeaderEpochEntry\x12\x34\n\x06policy\x18\x03 \x01(\x0b\x32$.aquifer.metadata.v1.RetentionPolicy\x12\x0e\n\x06now_ms\x18\x04 \x01(\x03"\xb0\x01\n\x1fListRetentionCandidatesResponse\x12;\n\ncandidates\x18\x01 \x03(\x0b\x32\'.aquifer.metadata.v1.RetentionCandidate\x12!\n\x14new_log_start_offset\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x14\n\x0cremote_bytes\x18\x03 \x01(\x03\x42\x17\n\x15_new_log_start_offset"\x83\x01\n\x12SummarizePartition\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x1a\n\rknown_version\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\x10\n\x0e_known_version"Y\n\x1aSummarizePartitionsRequest\x12;\n\npartitions\x18\x01 \x03(\x0b\x32\'.aquifer.metadata.v1.SummarizePartition":\n\x12\x45pochHighestOffset\x12\x14\n\x0cleader_epoch\x18\x01 \x01(\x05\x12\x0e\n\x06offset\x18\x02 \x01(\x03"\x9a\x02\n\x10PartitionSummary\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x11\n\tunchanged\x18\x02 \x01(\x08\x12 \n\x13\x65\x61rliest_log_offset\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x10\n\x08segments\x18\x04 \x01(\x03\x12\x1b\n\x13unfinished_segments\x18\x05 \x01(\x03\x12\x1b\n\x13oldest_timestamp_ms\x18\x06 \x01(\x03\x12\x1a\n\x12highest_end_offset\x18\x07 \x01(\x03\x12@\n\x0fhighest_offsets\x18\x08 \x03(\x0b\x32\'.aquifer.metadata.v1.EpochHighestOffsetB\x16\n\x14_earliest_log_offset"X\n\x1bSummarizePartitionsResponse\x12\x39\n\npartitions\x18\x01 \x03(\x0b\x32%.aquifer.metadata.v1.PartitionSummary"n\n\x15WatchPartitionRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x14\n\x0c\x66rom_version\x18\x02 \x01(\x03"\x8d\x02\n\x16WatchPartitionResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x41\n\x07segment\x18\x02 \x01(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadataH\x00\x88\x01\x01\x12H\n\x0c\x64\x65lete_state\x18\x03 \x01(\x0e\x32-.aquifer.common.v1.RemotePartitionDeleteStateH\x01\x88\x01\x01\x12 \n\x13\x65\x61rliest_log_offset\x18\x04 \x01(\x03H\x02\x88\x01\x01\x42\n\n\x08_segmentB\x0f\n\r_delete_stateB\x16\n\x14_earliest_log_offset"U\n\x18GetSegmentHistoryRequest\x12\x39\n\nsegment_id\x18\x01 \x01(\x0b\x32%.aquifer.common.v1.RemoteLogSegmentId"\x91\x02\n\x0cSegmentEvent\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12<\n\nfrom_state\x18\x02 \x01(\x0e\x32(.aquifer.common.v1.RemoteLogSegmentState\x12:\n\x08to_state\x18\x03 \x01(\x0e\x32(.aquifer.common.v1.RemoteLogSegmentState\x12\x11\n\tbroker_id\x18\x04 \x01(\x05\x12\x19\n\x0cleader_epoch\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x10\n\x08trace_id\x18\x07 \x01(\t\x12\x14\n\x0ctimestamp_ms\x18\x08 \x01(\x03\x42\x0f\n\r_leader_epoch"N\n\x19GetSegmentHistoryResponse\x12\x31\n\x06\x65vents\x18\x01 \x03(\x0b\x32!.aquifer.metadata.v1.SegmentEvent"\x95\x01\n\x17UpdateTaskPausesRequest\x12\x37\n\npartitions\x18\x01 \x03(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x0e\n\x06topics\x18\x02 \x03(\t\x12\x0e\n\x06resume\x18\x03 \x01(\x08\x12\x11\n\tpaused_by\x18\x04 \x01(\t\x12\x0e\n\x06reason\x18\x05 \x01(\t"\x1a\n\x18UpdateTaskPausesResponse"\x17\n\x15ListTaskPausesRequest"F\n\x16ListTaskPausesResponse\x12,\n\x06pauses\x18\x01 \x03(\x0b\x32\x1c.aquifer.common.v1.TaskPause*\x9d\x02\n\x0fRetentionReason\x12 \n\x1cRETENTION_REASON_UNSPECIFIED\x10\x00\x12#\n\x1fRETENTION_REASON_RETENTION_TIME\x10\x01\x12#\n\x1fRETENTION_REASON_RETENTION_SIZE\x10\x02\x12,\n(RETENTION_REASON_LOG_START_OFFSET_BREACH\x10\x03\x12#\n\x1fRETENTION_REASON_NOT_IN_LINEAGE\x10\x04\x12&\n"RETENTION_REASON_DELETE_UNFINISHED\x10\x05\x12#\n\x1fRETENTION_REASON_COPY_ABANDONED\x10\x06\x32\xab\x17\n\x18RemoteLogMetadataService\x12\x90\x01\n\x1b\x41\x64\x64RemoteLogSegmentMetadata\x12\x37.aquifer.metadata.v1.AddRemoteLogSegmentMetadataRequest\x1a\x38.aquifer.metadata.v1.AddRemoteLogSegmentMetadataResponse\x12\x99\x01\n\x1eUpdateRemoteLogSegmentMetadata\x12:.aquifer.metadata.v1.UpdateRemoteLogSegmentMetadataRequest\x1a;.aquifer.metadata.v1.UpdateRemoteLogSegmentMetadataResponse\x12\x90\x01\n\x1bGetRemoteLogSegmentMetadata\x12\x37.aquifer.metadata.v1.GetRemoteLogSegmentMetadataRequest\x1a\x38.aquifer.metadata.v1.GetRemoteLogSegmentMetadataResponse\x12\x87\x01\n\x18GetHighestOffsetForEpoch\x12\x34.aquifer.metadata.v1.GetHighestOffsetForEpochRequest\x1a\x35.aquifer.metadata.v1.GetHighestOffsetForEpochResponse\x12\x9f\x01\n PutRemotePartitionDeleteMetadata\x12<.aquifer.metadata.v1.PutRemotePartitionDeleteMetadataRequest\x1a=.aquifer.metadata.v1.PutRemotePartitionDeleteMetadataResponse\x12\x83\x01\n\x16ListPartitionDeletions\x12\x32.aquifer.metadata.v1.ListPartitionDeletionsRequest\x1a\x33.aquifer.metadata.v1.ListPartitionDeletionsResponse0\x01\x12\x80\x01\n\x15ListRemoteLogSegments\x12\x31.aquifer.metadata.v1.ListRemoteLogSegmentsRequest\x1a\x32.aquifer.metadata.v1.ListRemoteLogSegmentsResponse0\x01\x12o\n\x10GetRemoteLogSize\x12,.aquifer.metadata.v1.GetRemoteLogSizeRequest\x1a-.aquifer.metadata.v1.GetRemoteLogSizeResponse\x12\x8d\x01\n\x1aGetNextSegmentWithTxnIndex\x12\x36.aquifer.metadata.v1.GetNextSegmentWithTxnIndexRequest\x1a\x37.aquifer.metadata.v1.GetNextSegmentWithTxnIndexResponse\x12\x66\n\rGetSegmentRun\x12).aquifer.metadata.v1.GetSegmentRunRequest\x1a*.aquifer.metadata.v1.GetSegmentRunResponse\x12\x84\x01\n\x17\x46indSegmentForTimestamp\x12\x33.aquifer.metadata.v1.FindSegmentForTimestampRequest\x1a\x34.aquifer.metadata.v1.FindSegmentForTimestampResponse\x12\x93\x01\n\x1cOnPartitionLeadershipChanges\x12\x38.aquifer.metadata.v1.OnPartitionLeadershipChangesRequest\x1a\x39.aquifer.metadata.v1.OnPartitionLeadershipChangesResponse\x12o\n\x10OnStopPartitions\x12,.aquifer.metadata.v1.OnStopPartitionsRequest\x1a-.aquifer.metadata.v1.OnStopPartitionsResponse\x12T\n\x07IsReady\x12#.aquifer.metadata.v1.IsReadyRequest\x1a$.aquifer.metadata.v1.IsReadyResponse\x12{\n\x14GetEarliestLogOffset\x12\x30.aquifer.metadata.v1.GetEarliestLogOffsetRequest\x1a\x31.aquifer.metadata.v1.GetEarliestLogOffsetResponse\x12\x84\x01\n\x17UpdateEarliestLogOffset\x12\x33.aquifer.metadata.v1.UpdateEarliestLogOffsetRequest\x1a\x34.aquifer.metadata.v1.UpdateEarliestLogOffsetResponse\x12\x84\x01\n\x17ListRetentionCandidates\x12\x33.aquifer.metadata.v1.ListRetentionCandidatesRequest\x1a\x34.aquifer.metadata.v1.ListRetentionCandidatesResponse\x12x\n\x13SummarizePartitions\x12/.aquifer.metadata.v1.SummarizePartitionsRequest\x1a\x30.aquifer.metadata.v1.SummarizePartitionsResponse\x12k\n\x0eWatchPartition\x12*.aquifer.metadata.v1.WatchPartitionRequest\x1a+.aquifer.metadata.v1.WatchPartitionResponse0\x01\x12r\n\x11GetSegmentHistory\x12-.aquifer.metadata.v1.GetSegmentHistoryRequest\x1a..aquifer.metadata.v1.GetSegmentHistoryResponse\x12\x86\x01\n\x17ListRemoteLogSegmentsAt\x12\x33.aquifer.metadata.v1.ListRemoteLogSegmentsAtRequest\x1a\x34.aquifer.metadata.v1.ListRemoteLogSegmentsAtResponse0\x01\x12o\n\x10UpdateTaskPauses\x12,.aquifer.metadata.v1.UpdateTaskPausesRequest\x1a-.aquifer.metadata.v1.UpdateTaskPausesResponse\x12k\n\x0eListTaskPauses\x12*.aquifer.metadata.v1.ListTaskPausesRequest\x1a+.aquifer.metadata.v1.ListTaskPausesResponse0\x01\x62\x06proto3'
-)
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n5aquifer/metadata/v1/remote_log_metadata_service.proto\x12\x13\x61quifer.metadata.v1\x1a!aquifer/common/v1/partition.proto\x1a\x1f\x61quifer/common/v1/segment.proto\"\x8f\x01\n\"AddRemoteLogSegmentMetadataRequest\x12=\n\x08metadata\x18\x01 \x01(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadata\x12\x19\n\x0cleader_epoch\x18\x02 \x01(\x05H\x00\x88\x01\x01\x42\x0f\n\r_leader_epoch\"%\n#AddRemoteLogSegmentMetadataResponse\"\x96\x01\n%UpdateRemoteLogSegmentMetadataRequest\x12\x41\n\x06update\x18\x01 \x01(\x0b\x32\x31.aquifer.common.v1.RemoteLogSegmentMetadataUpdate\x12\x19\n\x0cleader_epoch\x18\x02 \x01(\x05H\x00\x88\x01\x01\x42\x0f\n\r_leader_epoch\"(\n&UpdateRemoteLogSegmentMetadataResponse\"\x8b\x01\n\"GetRemoteLogSegmentMetadataRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"v\n#GetRemoteLogSegmentMetadataResponse\x12\x42\n\x08metadata\x18\x01 \x01(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadataH\x00\x88\x01\x01\x42\x0b\n\t_metadata\"x\n\x1fGetHighestOffsetForEpochRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\"B\n GetHighestOffsetForEpochResponse\x12\x13\n\x06offset\x18\x01 \x01(\x03H\x00\x88\x01\x01\x42\t\n\x07_offset\"\xd7\x01\n\'PutRemotePartitionDeleteMetadataRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12<\n\x05state\x18\x02 \x01(\x0e\x32-.aquifer.common.v1.RemotePartitionDeleteState\x12\x1a\n\x12\x65vent_timestamp_ms\x18\x03 \x01(\x03\x12\x11\n\tbroker_id\x18\x04 \x01(\x05\"*\n(PutRemotePartitionDeleteMetadataResponse\"\x1f\n\x1dListPartitionDeletionsRequest\"\xc1\x01\n\x11PartitionDeletion\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12<\n\x05state\x18\x02 \x01(\x0e\x32-.aquifer.common.v1.RemotePartitionDeleteState\x12\x1a\n\x12\x65vent_timestamp_ms\x18\x03 \x01(\x03\x12\x11\n\tbroker_id\x18\x04 \x01(\x05\"\\\n\x1eListPartitionDeletionsResponse\x12:\n\npartitions\x18\x01 \x03(\x0b\x32&.aquifer.metadata.v1.PartitionDeletion\"\xa6\x01\n\x1cListRemoteLogSegmentsRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x19\n\x0cleader_epoch\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x19\n\x11\x66rom_start_offset\x18\x03 \x01(\x03\x42\x0f\n\r_leader_epoch\"^\n\x1dListRemoteLogSegmentsResponse\x12=\n\x08segments\x18\x01 \x03(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadata\"w\n\x1eListRemoteLogSegmentsAtRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x14\n\x0ctimestamp_ms\x18\x02 \x01(\x03\"`\n\x1fListRemoteLogSegmentsAtResponse\x12=\n\x08segments\x18\x01 \x03(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadata\"p\n\x17GetRemoteLogSizeRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\".\n\x18GetRemoteLogSizeResponse\x12\x12\n\nsize_bytes\x18\x01 \x01(\x03\"\x8a\x01\n!GetNextSegmentWithTxnIndexRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"u\n\"GetNextSegmentWithTxnIndexResponse\x12\x42\n\x08metadata\x18\x01 \x01(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadataH\x00\x88\x01\x01\x42\x0b\n\t_metadata\"\x90\x01\n\x14GetSegmentRunRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x11\n\tmax_bytes\x18\x04 \x01(\x03\"u\n\x15GetSegmentRunResponse\x12=\n\x08segments\x18\x01 \x03(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadata\x12\x1d\n\x15may_have_transactions\x18\x02 \x01(\x08\"\xc5\x01\n\x1e\x46indSegmentForTimestampRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x34\n\x07lineage\x18\x02 \x03(\x0b\x32#.aquifer.common.v1.LeaderEpochEntry\x12\x14\n\x0ctimestamp_ms\x18\x03 \x01(\x03\x12\x16\n\x0emin_end_offset\x18\x04 \x01(\x03\"r\n\x1f\x46indSegmentForTimestampResponse\x12\x42\n\x08metadata\x18\x01 \x01(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadataH\x00\x88\x01\x01\x42\x0b\n\t_metadata\"f\n\rLeadPartition\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\"\x92\x01\n#OnPartitionLeadershipChangesRequest\x12\x33\n\x07leaders\x18\x01 \x03(\x0b\x32\".aquifer.metadata.v1.LeadPartition\x12\x36\n\tfollowers\x18\x02 \x03(\x0b\x32#.aquifer.common.v1.TopicIdPartition\"&\n$OnPartitionLeadershipChangesResponse\"R\n\x17OnStopPartitionsRequest\x12\x37\n\npartitions\x18\x01 \x03(\x0b\x32#.aquifer.common.v1.TopicIdPartition\"\x1a\n\x18OnStopPartitionsResponse\"Q\n\x0eIsReadyRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\" \n\x0fIsReadyResponse\x12\r\n\x05ready\x18\x01 \x01(\x08\"^\n\x1bGetEarliestLogOffsetRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\">\n\x1cGetEarliestLogOffsetResponse\x12\x13\n\x06offset\x18\x01 \x01(\x03H\x00\x88\x01\x01\x42\t\n\x07_offset\"\x87\x01\n\x1eUpdateEarliestLogOffsetRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\"!\n\x1fUpdateEarliestLogOffsetResponse\"\xc2\x01\n\x0fRetentionPolicy\x12\x14\n\x0cretention_ms\x18\x01 \x01(\x03\x12\x17\n\x0fretention_bytes\x18\x02 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x03 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x04 \x01(\x03\x12\x18\n\x10local_only_bytes\x18\x05 \x01(\x03\x12\x13\n\x0bin_progress\x18\x06 \x03(\t\x12\x1f\n\x17\x63opy_abandoned_after_ms\x18\x07 \x01(\x03\"\x89\x01\n\x12RetentionCandidate\x12=\n\x08metadata\x18\x01 \x01(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadata\x12\x34\n\x06reason\x18\x02 \x01(\x0e\x32$.aquifer.metadata.v1.RetentionReason\"\xdd\x01\n\x1eListRetentionCandidatesRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x34\n\x07lineage\x18\x02 \x03(\x0b\x32#.aquifer.common.v1.LeaderEpochEntry\x12\x34\n\x06policy\x18\x03 \x01(\x0b\x32$.aquifer.metadata.v1.RetentionPolicy\x12\x0e\n\x06now_ms\x18\x04 \x01(\x03\"\xb0\x01\n\x1fListRetentionCandidatesResponse\x12;\n\ncandidates\x18\x01 \x03(\x0b\x32\'.aquifer.metadata.v1.RetentionCandidate\x12!\n\x14new_log_start_offset\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x14\n\x0cremote_bytes\x18\x03 \x01(\x03\x42\x17\n\x15_new_log_start_offset\"\x83\x01\n\x12SummarizePartition\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x1a\n\rknown_version\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\x10\n\x0e_known_version\"Y\n\x1aSummarizePartitionsRequest\x12;\n\npartitions\x18\x01 \x03(\x0b\x32\'.aquifer.metadata.v1.SummarizePartition\":\n\x12\x45pochHighestOffset\x12\x14\n\x0cleader_epoch\x18\x01 \x01(\x05\x12\x0e\n\x06offset\x18\x02 \x01(\x03\"\x9a\x02\n\x10PartitionSummary\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x11\n\tunchanged\x18\x02 \x01(\x08\x12 \n\x13\x65\x61rliest_log_offset\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x10\n\x08segments\x18\x04 \x01(\x03\x12\x1b\n\x13unfinished_segments\x18\x05 \x01(\x03\x12\x1b\n\x13oldest_timestamp_ms\x18\x06 \x01(\x03\x12\x1a\n\x12highest_end_offset\x18\x07 \x01(\x03\x12@\n\x0fhighest_offsets\x18\x08 \x03(\x0b\x32\'.aquifer.metadata.v1.EpochHighestOffsetB\x16\n\x14_earliest_log_offset\"X\n\x1bSummarizePartitionsResponse\x12\x39\n\npartitions\x18\x01 \x03(\x0b\x32%.aquifer.metadata.v1.PartitionSummary\"n\n\x15WatchPartitionRequest\x12?\n\x12topic_id_partition\x18\x01 \x01(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x14\n\x0c\x66rom_version\x18\x02 \x01(\x03\"\x8d\x02\n\x16WatchPartitionResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x41\n\x07segment\x18\x02 \x01(\x0b\x32+.aquifer.common.v1.RemoteLogSegmentMetadataH\x00\x88\x01\x01\x12H\n\x0c\x64\x65lete_state\x18\x03 \x01(\x0e\x32-.aquifer.common.v1.RemotePartitionDeleteStateH\x01\x88\x01\x01\x12 \n\x13\x65\x61rliest_log_offset\x18\x04 \x01(\x03H\x02\x88\x01\x01\x42\n\n\x08_segmentB\x0f\n\r_delete_stateB\x16\n\x14_earliest_log_offset\"U\n\x18GetSegmentHistoryRequest\x12\x39\n\nsegment_id\x18\x01 \x01(\x0b\x32%.aquifer.common.v1.RemoteLogSegmentId\"\x91\x02\n\x0cSegmentEvent\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12<\n\nfrom_state\x18\x02 \x01(\x0e\x32(.aquifer.common.v1.RemoteLogSegmentState\x12:\n\x08to_state\x18\x03 \x01(\x0e\x32(.aquifer.common.v1.RemoteLogSegmentState\x12\x11\n\tbroker_id\x18\x04 \x01(\x05\x12\x19\n\x0cleader_epoch\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x10\n\x08trace_id\x18\x07 \x01(\t\x12\x14\n\x0ctimestamp_ms\x18\x08 \x01(\x03\x42\x0f\n\r_leader_epoch\"N\n\x19GetSegmentHistoryResponse\x12\x31\n\x06\x65vents\x18\x01 \x03(\x0b\x32!.aquifer.metadata.v1.SegmentEvent\"\x95\x01\n\x17UpdateTaskPausesRequest\x12\x37\n\npartitions\x18\x01 \x03(\x0b\x32#.aquifer.common.v1.TopicIdPartition\x12\x0e\n\x06topics\x18\x02 \x03(\t\x12\x0e\n\x06resume\x18\x03 \x01(\x08\x12\x11\n\tpaused_by\x18\x04 \x01(\t\x12\x0e\n\x06reason\x18\x05 \x01(\t\"\x1a\n\x18UpdateTaskPausesResponse\"\x17\n\x15ListTaskPausesRequest\"F\n\x16ListTaskPausesResponse\x12,\n\x06pauses\x18\x01 \x03(\x0b\x32\x1c.aquifer.common.v1.TaskPause*\x9d\x02\n\x0fRetentionReason\x12 \n\x1cRETENTION_REASON_UNSPECIFIED\x10\x00\x12#\n\x1fRETENTION_REASON_RETENTION_TIME\x10\x01\x12#\n\x1fRETENTION_REASON_RETENTION_SIZE\x10\x02\x12,\n(RETENTION_REASON_LOG_START_OFFSET_BREACH\x10\x03\x12#\n\x1fRETENTION_REASON_NOT_IN_LINEAGE\x10\x04\x12&\n\"RETENTION_REASON_DELETE_UNFINISHED\x10\x05\x12#\n\x1fRETENTION_REASON_COPY_ABANDONED\x10\x06\x32\xab\x17\n\x18RemoteLogMetadataService\x12\x90\x01\n\x1b\x41\x64\x64RemoteLogSegmentMetadata\x12\x37.aquifer.metadata.v1.AddRemoteLogSegmentMetadataRequest\x1a\x38.aquifer.metadata.v1.AddRemoteLogSegmentMetadataResponse\x12\x99\x01\n\x1eUpdateRemoteLogSegmentMetadata\x12:.aquifer.metadata.v1.UpdateRemoteLogSegmentMetadataRequest\x1a;.aquifer.metadata.v1.UpdateRemoteLogSegmentMetadataResponse\x12\x90\x01\n\x1bGetRemoteLogSegmentMetadata\x12\x37.aquifer.metadata.v1.GetRemoteLogSegmentMetadataRequest\x1a\x38.aquifer.metadata.v1.GetRemoteLogSegmentMetadataResponse\x12\x87\x01\n\x18GetHighestOffsetForEpoch\x12\x34.aquifer.metadata.v1.GetHighestOffsetForEpochRequest\x1a\x35.aquifer.metadata.v1.GetHighestOffsetForEpochResponse\x12\x9f\x01\n PutRemotePartitionDeleteMetadata\x12<.aquifer.metadata.v1.PutRemotePartitionDeleteMetadataRequest\x1a=.aquifer.metadata.v1.PutRemotePartitionDeleteMetadataResponse\x12\x83\x01\n\x16ListPartitionDeletions\x12\x32.aquifer.metadata.v1.ListPartitionDeletionsRequest\x1a\x33.aquifer.metadata.v1.ListPartitionDeletionsResponse0\x01\x12\x80\x01\n\x15ListRemoteLogSegments\x12\x31.aquifer.metadata.v1.ListRemoteLogSegmentsRequest\x1a\x32.aquifer.metadata.v1.ListRemoteLogSegmentsResponse0\x01\x12o\n\x10GetRemoteLogSize\x12,.aquifer.metadata.v1.GetRemoteLogSizeRequest\x1a-.aquifer.metadata.v1.GetRemoteLogSizeResponse\x12\x8d\x01\n\x1aGetNextSegmentWithTxnIndex\x12\x36.aquifer.metadata.v1.GetNextSegmentWithTxnIndexRequest\x1a\x37.aquifer.metadata.v1.GetNextSegmentWithTxnIndexResponse\x12\x66\n\rGetSegmentRun\x12).aquifer.metadata.v1.GetSegmentRunRequest\x1a*.aquifer.metadata.v1.GetSegmentRunResponse\x12\x84\x01\n\x17\x46indSegmentForTimestamp\x12\x33.aquifer.metadata.v1.FindSegmentForTimestampRequest\x1a\x34.aquifer.metadata.v1.FindSegmentForTimestampResponse\x12\x93\x01\n\x1cOnPartitionLeadershipChanges\x12\x38.aquifer.metadata.v1.OnPartitionLeadershipChangesRequest\x1a\x39.aquifer.metadata.v1.OnPartitionLeadershipChangesResponse\x12o\n\x10OnStopPartitions\x12,.aquifer.metadata.v1.OnStopPartitionsRequest\x1a-.aquifer.metadata.v1.OnStopPartitionsResponse\x12T\n\x07IsReady\x12#.aquifer.metadata.v1.IsReadyRequest\x1a$.aquifer.metadata.v1.IsReadyResponse\x12{\n\x14GetEarliestLogOffset\x12\x30.aquifer.metadata.v1.GetEarliestLogOffsetRequest\x1a\x31.aquifer.metadata.v1.GetEarliestLogOffsetResponse\x12\x84\x01\n\x17UpdateEarliestLogOffset\x12\x33.aquifer.metadata.v1.UpdateEarliestLogOffsetRequest\x1a\x34.aquifer.metadata.v1.UpdateEarliestLogOffsetResponse\x12\x84\x01\n\x17ListRetentionCandidates\x12\x33.aquifer.metadata.v1.ListRetentionCandidatesRequest\x1a\x34.aquifer.metadata.v1.ListRetentionCandidatesResponse\x12x\n\x13SummarizePartitions\x12/.aquifer.metadata.v1.SummarizePartitionsRequest\x1a\x30.aquifer.metadata.v1.SummarizePartitionsResponse\x12k\n\x0eWatchPartition\x12*.aquifer.metadata.v1.WatchPartitionRequest\x1a+.aquifer.metadata.v1.WatchPartitionResponse0\x01\x12r\n\x11GetSegmentHistory\x12-.aquifer.metadata.v1.GetSegmentHistoryRequest\x1a..aquifer.metadata.v1.GetSegmentHistoryResponse\x12\x86\x01\n\x17ListRemoteLogSegmentsAt\x12\x33.aquifer.metadata.v1.ListRemoteLogSegmentsAtRequest\x1a\x34.aquifer.metadata.v1.ListRemoteLogSegmentsAtResponse0\x01\x12o\n\x10UpdateTaskPauses\x12,.aquifer.metadata.v1.UpdateTaskPausesRequest\x1a-.aquifer.metadata.v1.UpdateTaskPausesResponse\x12k\n\x0eListTaskPauses\x12*.aquifer.metadata.v1.ListTaskPausesRequest\x1a+.aquifer.metadata.v1.ListTaskPausesResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(
-    DESCRIPTOR, "aquifer.metadata.v1.remote_log_metadata_service_pb2", _globals
-)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'aquifer.metadata.v1.remote_log_metadata_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_RETENTIONREASON"]._serialized_start = 6411
-    _globals["_RETENTIONREASON"]._serialized_end = 6696
-    _globals["_ADDREMOTELOGSEGMENTMETADATAREQUEST"]._serialized_start = 147
-    _globals["_ADDREMOTELOGSEGMENTMETADATAREQUEST"]._serialized_end = 290
-    _globals["_ADDREMOTELOGSEGMENTMETADATARESPONSE"]._serialized_start = 292
-    _globals["_ADDREMOTELOGSEGMENTMETADATARESPONSE"]._serialized_end = 329
-    _globals["_UPDATEREMOTELOGSEGMENTMETADATAREQUEST"]._serialized_start = 332
-    _globals["_UPDATEREMOTELOGSEGMENTMETADATAREQUEST"]._serialized_end = 482
-    _globals["_UPDATEREMOTELOGSEGMENTMETADATARESPONSE"]._serialized_start = 484
-    _globals["_UPDATEREMOTELOGSEGMENTMETADATARESPONSE"]._serialized_end = 524
-    _globals["_GETREMOTELOGSEGMENTMETADATAREQUEST"]._serialized_start = 527
-    _globals["_GETREMOTELOGSEGMENTMETADATAREQUEST"]._serialized_end = 666
-    _globals["_GETREMOTELOGSEGMENTMETADATARESPONSE"]._serialized_start = 668
-    _globals["_GETREMOTELOGSEGMENTMETADATARESPONSE"]._serialized_end = 786
-    _globals["_GETHIGHESTOFFSETFOREPOCHREQUEST"]._serialized_start = 788
-    _globals["_GETHIGHESTOFFSETFOREPOCHREQUEST"]._serialized_end = 908
-    _globals["_GETHIGHESTOFFSETFOREPOCHRESPONSE"]._serialized_start = 910
-    _globals["_GETHIGHESTOFFSETFOREPOCHRESPONSE"]._serialized_end = 976
-    _globals["_PUTREMOTEPARTITIONDELETEMETADATAREQUEST"]._serialized_start = 979
-    _globals["_PUTREMOTEPARTITIONDELETEMETADATAREQUEST"]._serialized_end = 1194
-    _globals["_PUTREMOTEPARTITIONDELETEMETADATARESPONSE"]._serialized_start = 1196
-    _globals["_PUTREMOTEPARTITIONDELETEMETADATARESPONSE"]._serialized_end = 1238
-    _globals["_LISTPARTITIONDELETIONSREQUEST"]._serialized_start = 1240
-    _globals["_LISTPARTITIONDELETIONSREQUEST"]._serialized_end = 1271
-    _globals["_PARTITIONDELETION"]._serialized_start = 1274
-    _globals["_PARTITIONDELETION"]._serialized_end = 1467
-    _globals["_LISTPARTITIONDELETIONSRESPONSE"]._serialized_start = 1469
-    _globals["_LISTPARTITIONDELETIONSRESPONSE"]._serialized_end = 1561
-    _globals["_LISTREMOTELOGSEGMENTSREQUEST"]._serialized_start = 1564
-    _globals["_LISTREMOTELOGSEGMENTSREQUEST"]._serialized_end = 1730
-    _globals["_LISTREMOTELOGSEGMENTSRESPONSE"]._serialized_start = 1732
-    _globals["_LISTREMOTELOGSEGMENTSRESPONSE"]._serialized_end = 1826
-    _globals["_LISTREMOTELOGSEGMENTSATREQUEST"]._serialized_start = 1828
-    _globals["_LISTREMOTELOGSEGMENTSATREQUEST"]._serialized_end = 1947
-    _globals["_LISTREMOTELOGSEGMENTSATRESPONSE"]._serialized_start = 1949
-    _globals["_LISTREMOTELOGSEGMENTSATRESPONSE"]._serialized_end = 2045
-    _globals["_GETREMOTELOGSIZEREQUEST"]._serialized_start = 2047
-    _globals["_GETREMOTELOGSIZEREQUEST"]._serialized_end = 2159
-    _globals["_GETREMOTELOGSIZERESPONSE"]._serialized_start = 2161
-    _globals["_GETREMOTELOGSIZERESPONSE"]._serialized_end = 2207
-    _globals["_GETNEXTSEGMENTWITHTXNINDEXREQUEST"]._serialized_start = 2210
-    _globals["_GETNEXTSEGMENTWITHTXNINDEXREQUEST"]._serialized_end = 2348
-    _globals["_GETNEXTSEGMENTWITHTXNINDEXRESPONSE"]._serialized_start = 2350
-    _globals["_GETNEXTSEGMENTWITHTXNINDEXRESPONSE"]._serialized_end = 2467
-    _globals["_GETSEGMENTRUNREQUEST"]._serialized_start = 2470
-    _globals["_GETSEGMENTRUNREQUEST"]._serialized_end = 2614
-    _globals["_GETSEGMENTRUNRESPONSE"]._serialized_start = 2616
-    _globals["_GETSEGMENTRUNRESPONSE"]._serialized_end = 2733
-    _globals["_FINDSEGMENTFORTIMESTAMPREQUEST"]._serialized_start = 2736
-    _globals["_FINDSEGMENTFORTIMESTAMPREQUEST"]._serialized_end = 2933
-    _globals["_FINDSEGMENTFORTIMESTAMPRESPONSE"]._serialized_start = 2935
-    _globals["_FINDSEGMENTFORTIMESTAMPRESPONSE"]._serialized_end = 3049
-    _globals["_LEADPARTITION"]._serialized_start = 3051
-    _globals["_LEADPARTITION"]._serialized_end = 3153
-    _globals["_ONPARTITIONLEADERSHIPCHANGESREQUEST"]._serialized_start = 3156
-    _globals["_ONPARTITIONLEADERSHIPCHANGESREQUEST"]._serialized_end = 3302
-    _globals["_ONPARTITIONLEADERSHIPCHANGESRESPONSE"]._serialized_start = 3304
-    _globals["_ONPARTITIONLEADERSHIPCHANGESRESPONSE"]._serialized_end = 3342
-    _globals["_ONSTOPPARTITIONSREQUEST"]._serialized_start = 3344
-    _globals["_ONSTOPPARTITIONSREQUEST"]._serialized_end = 3426
-    _globals["_ONSTOPPARTITIONSRESPONSE"]._serialized_start = 3428
-    _globals["_ONSTOPPARTITIONSRESPONSE"]._serialized_end = 3454
-    _globals["_ISREADYREQUEST"]._serialized_start = 3456
-    _globals["_ISREADYREQUEST"]._serialized_end = 3537
-    _globals["_ISREADYRESPONSE"]._serialized_start = 3539
-    _globals["_ISREADYRESPONSE"]._serialized_end = 3571
-    _globals["_GETEARLIESTLOGOFFSETREQUEST"]._serialized_start = 3573
-    _globals["_GETEARLIESTLOGOFFSETREQUEST"]._serialized_end = 3667
-    _globals["_GETEARLIESTLOGOFFSETRESPONSE"]._serialized_start = 3669
-    _globals["_GETEARLIESTLOGOFFSETRESPONSE"]._serialized_end = 3731
-    _globals["_UPDATEEARLIESTLOGOFFSETREQUEST"]._serialized_start = 3734
-    _globals["_UPDATEEARLIESTLOGOFFSETREQUEST"]._serialized_end = 3869
-    _globals["_UPDATEEARLIESTLOGOFFSETRESPONSE"]._serialized_start = 3871
-    _globals["_UPDATEEARLIESTLOGOFFSETRESPONSE"]._serialized_end = 3904
-    _globals["_RETENTIONPOLICY"]._serialized_start = 3907
-    _globals["_RETENTIONPOLICY"]._serialized_end = 4101
-    _globals["_RETENTIONCANDIDATE"]._serialized_start = 4104
-    _globals["_RETENTIONCANDIDATE"]._serialized_end = 4241
-    _globals["_LISTRETENTIONCANDIDATESREQUEST"]._serialized_start = 4244
-    _globals["_LISTRETENTIONCANDIDATESREQUEST"]._serialized_end = 4465
-    _globals["_LISTRETENTIONCANDIDATESRESPONSE"]._serialized_start = 4468
-    _globals["_LISTRETENTIONCANDIDATESRESPONSE"]._serialized_end = 4644
-    _globals["_SUMMARIZEPARTITION"]._serialized_start = 4647
-    _globals["_SUMMARIZEPARTITION"]._serialized_end = 4778
-    _globals["_SUMMARIZEPARTITIONSREQUEST"]._serialized_start = 4780
-    _globals["_SUMMARIZEPARTITIONSREQUEST"]._serialized_end = 4869
-    _globals["_EPOCHHIGHESTOFFSET"]._serialized_start = 4871
-    _globals["_EPOCHHIGHESTOFFSET"]._serialized_end = 4929
-    _globals["_PARTITIONSUMMARY"]._serialized_start = 4932
-    _globals["_PARTITIONSUMMARY"]._serialized_end = 5214
-    _globals["_SUMMARIZEPARTITIONSRESPONSE"]._serialized_start = 5216
-    _globals["_SUMMARIZEPARTITIONSRESPONSE"]._serialized_end = 5304
-    _globals["_WATCHPARTITIONREQUEST"]._serialized_start = 5306
-    _globals["_WATCHPARTITIONREQUEST"]._serialized_end = 5416
-    _globals["_WATCHPARTITIONRESPONSE"]._serialized_start = 5419
-    _globals["_WATCHPARTITIONRESPONSE"]._serialized_end = 5688
-    _globals["_GETSEGMENTHISTORYREQUEST"]._serialized_start = 5690
-    _globals["_GETSEGMENTHISTORYREQUEST"]._serialized_end = 5775
-    _globals["_SEGMENTEVENT"]._serialized_start = 5778
-    _globals["_SEGMENTEVENT"]._serialized_end = 6051
-    _globals["_GETSEGMENTHISTORYRESPONSE"]._serialized_start = 6053
-    _globals["_GETSEGMENTHISTORYRESPONSE"]._serialized_end = 6131
-    _globals["_UPDATETASKPAUSESREQUEST"]._serialized_start = 6134
-    _globals["_UPDATETASKPAUSESREQUEST"]._serialized_end = 6283
-    _globals["_UPDATETASKPAUSESRESPONSE"]._serialized_start = 6285
-    _globals["_UPDATETASKPAUSESRESPONSE"]._serialized_end = 6311
-    _globals["_LISTTASKPAUSESREQUEST"]._serialized_start = 6313
-    _globals["_LISTTASKPAUSESREQUEST"]._serialized_end = 6336
-    _globals["_LISTTASKPAUSESRESPONSE"]._serialized_start = 6338
-    _globals["_LISTTASKPAUSESRESPONSE"]._serialized_end = 6408
-    _globals["_REMOTELOGMETADATASERVICE"]._serialized_start = 6699
-    _globals["_REMOTELOGMETADATASERVICE"]._serialized_end = 9686
+  DESCRIPTOR._loaded_options = None
+  _globals['_RETENTIONREASON']._serialized_start=6411
+  _globals['_RETENTIONREASON']._serialized_end=6696
+  _globals['_ADDREMOTELOGSEGMENTMETADATAREQUEST']._serialized_start=147
+  _globals['_ADDREMOTELOGSEGMENTMETADATAREQUEST']._serialized_end=290
+  _globals['_ADDREMOTELOGSEGMENTMETADATARESPONSE']._serialized_start=292
+  _globals['_ADDREMOTELOGSEGMENTMETADATARESPONSE']._serialized_end=329
+  _globals['_UPDATEREMOTELOGSEGMENTMETADATAREQUEST']._serialized_start=332
+  _globals['_UPDATEREMOTELOGSEGMENTMETADATAREQUEST']._serialized_end=482
+  _globals['_UPDATEREMOTELOGSEGMENTMETADATARESPONSE']._serialized_start=484
+  _globals['_UPDATEREMOTELOGSEGMENTMETADATARESPONSE']._serialized_end=524
+  _globals['_GETREMOTELOGSEGMENTMETADATAREQUEST']._serialized_start=527
+  _globals['_GETREMOTELOGSEGMENTMETADATAREQUEST']._serialized_end=666
+  _globals['_GETREMOTELOGSEGMENTMETADATARESPONSE']._serialized_start=668
+  _globals['_GETREMOTELOGSEGMENTMETADATARESPONSE']._serialized_end=786
+  _globals['_GETHIGHESTOFFSETFOREPOCHREQUEST']._serialized_start=788
+  _globals['_GETHIGHESTOFFSETFOREPOCHREQUEST']._serialized_end=908
+  _globals['_GETHIGHESTOFFSETFOREPOCHRESPONSE']._serialized_start=910
+  _globals['_GETHIGHESTOFFSETFOREPOCHRESPONSE']._serialized_end=976
+  _globals['_PUTREMOTEPARTITIONDELETEMETADATAREQUEST']._serialized_start=979
+  _globals['_PUTREMOTEPARTITIONDELETEMETADATAREQUEST']._serialized_end=1194
+  _globals['_PUTREMOTEPARTITIONDELETEMETADATARESPONSE']._serialized_start=1196
+  _globals['_PUTREMOTEPARTITIONDELETEMETADATARESPONSE']._serialized_end=1238
+  _globals['_LISTPARTITIONDELETIONSREQUEST']._serialized_start=1240
+  _globals['_LISTPARTITIONDELETIONSREQUEST']._serialized_end=1271
+  _globals['_PARTITIONDELETION']._serialized_start=1274
+  _globals['_PARTITIONDELETION']._serialized_end=1467
+  _globals['_LISTPARTITIONDELETIONSRESPONSE']._serialized_start=1469
+  _globals['_LISTPARTITIONDELETIONSRESPONSE']._serialized_end=1561
+  _globals['_LISTREMOTELOGSEGMENTSREQUEST']._serialized_start=1564
+  _globals['_LISTREMOTELOGSEGMENTSREQUEST']._serialized_end=1730
+  _globals['_LISTREMOTELOGSEGMENTSRESPONSE']._serialized_start=1732
+  _globals['_LISTREMOTELOGSEGMENTSRESPONSE']._serialized_end=1826
+  _globals['_LISTREMOTELOGSEGMENTSATREQUEST']._serialized_start=1828
+  _globals['_LISTREMOTELOGSEGMENTSATREQUEST']._serialized_end=1947
+  _globals['_LISTREMOTELOGSEGMENTSATRESPONSE']._serialized_start=1949
+  _globals['_LISTREMOTELOGSEGMENTSATRESPONSE']._serialized_end=2045
+  _globals['_GETREMOTELOGSIZEREQUEST']._serialized_start=2047
+  _globals['_GETREMOTELOGSIZEREQUEST']._serialized_end=2159
+  _globals['_GETREMOTELOGSIZERESPONSE']._serialized_start=2161
+  _globals['_GETREMOTELOGSIZERESPONSE']._serialized_end=2207
+  _globals['_GETNEXTSEGMENTWITHTXNINDEXREQUEST']._serialized_start=2210
+  _globals['_GETNEXTSEGMENTWITHTXNINDEXREQUEST']._serialized_end=2348
+  _globals['_GETNEXTSEGMENTWITHTXNINDEXRESPONSE']._serialized_start=2350
+  _globals['_GETNEXTSEGMENTWITHTXNINDEXRESPONSE']._serialized_end=2467
+  _globals['_GETSEGMENTRUNREQUEST']._serialized_start=2470
+  _globals['_GETSEGMENTRUNREQUEST']._serialized_end=2614
+  _globals['_GETSEGMENTRUNRESPONSE']._serialized_start=2616
+  _globals['_GETSEGMENTRUNRESPONSE']._serialized_end=2733
+  _globals['_FINDSEGMENTFORTIMESTAMPREQUEST']._serialized_start=2736
+  _globals['_FINDSEGMENTFORTIMESTAMPREQUEST']._serialized_end=2933
+  _globals['_FINDSEGMENTFORTIMESTAMPRESPONSE']._serialized_start=2935
+  _globals['_FINDSEGMENTFORTIMESTAMPRESPONSE']._serialized_end=3049
+  _globals['_LEADPARTITION']._serialized_start=3051
+  _globals['_LEADPARTITION']._serialized_end=3153
+  _globals['_ONPARTITIONLEADERSHIPCHANGESREQUEST']._serialized_start=3156
+  _globals['_ONPARTITIONLEADERSHIPCHANGESREQUEST']._serialized_end=3302
+  _globals['_ONPARTITIONLEADERSHIPCHANGESRESPONSE']._serialized_start=3304
+  _globals['_ONPARTITIONLEADERSHIPCHANGESRESPONSE']._serialized_end=3342
+  _globals['_ONSTOPPARTITIONSREQUEST']._serialized_start=3344
+  _globals['_ONSTOPPARTITIONSREQUEST']._serialized_end=3426
+  _globals['_ONSTOPPARTITIONSRESPONSE']._serialized_start=3428
+  _globals['_ONSTOPPARTITIONSRESPONSE']._serialized_end=3454
+  _globals['_ISREADYREQUEST']._serialized_start=3456
+  _globals['_ISREADYREQUEST']._serialized_end=3537
+  _globals['_ISREADYRESPONSE']._serialized_start=3539
+  _globals['_ISREADYRESPONSE']._serialized_end=3571
+  _globals['_GETEARLIESTLOGOFFSETREQUEST']._serialized_start=3573
+  _globals['_GETEARLIESTLOGOFFSETREQUEST']._serialized_end=3667
+  _globals['_GETEARLIESTLOGOFFSETRESPONSE']._serialized_start=3669
+  _globals['_GETEARLIESTLOGOFFSETRESPONSE']._serialized_end=3731
+  _globals['_UPDATEEARLIESTLOGOFFSETREQUEST']._serialized_start=3734
+  _globals['_UPDATEEARLIESTLOGOFFSETREQUEST']._serialized_end=3869
+  _globals['_UPDATEEARLIESTLOGOFFSETRESPONSE']._serialized_start=3871
+  _globals['_UPDATEEARLIESTLOGOFFSETRESPONSE']._serialized_end=3904
+  _globals['_RETENTIONPOLICY']._serialized_start=3907
+  _globals['_RETENTIONPOLICY']._serialized_end=4101
+  _globals['_RETENTIONCANDIDATE']._serialized_start=4104
+  _globals['_RETENTIONCANDIDATE']._serialized_end=4241
+  _globals['_LISTRETENTIONCANDIDATESREQUEST']._serialized_start=4244
+  _globals['_LISTRETENTIONCANDIDATESREQUEST']._serialized_end=4465
+  _globals['_LISTRETENTIONCANDIDATESRESPONSE']._serialized_start=4468
+  _globals['_LISTRETENTIONCANDIDATESRESPONSE']._serialized_end=4644
+  _globals['_SUMMARIZEPARTITION']._serialized_start=4647
+  _globals['_SUMMARIZEPARTITION']._serialized_end=4778
+  _globals['_SUMMARIZEPARTITIONSREQUEST']._serialized_start=4780
+  _globals['_SUMMARIZEPARTITIONSREQUEST']._serialized_end=4869
+  _globals['_EPOCHHIGHESTOFFSET']._serialized_start=4871
+  _globals['_EPOCHHIGHESTOFFSET']._serialized_end=4929
+  _globals['_PARTITIONSUMMARY']._serialized_start=4932
+  _globals['_PARTITIONSUMMARY']._serialized_end=5214
+  _globals['_SUMMARIZEPARTITIONSRESPONSE']._serialized_start=5216
+  _globals['_SUMMARIZEPARTITIONSRESPONSE']._serialized_end=5304
+  _globals['_WATCHPARTITIONREQUEST']._serialized_start=5306
+  _globals['_WATCHPARTITIONREQUEST']._serialized_end=5416
+  _globals['_WATCHPARTITIONRESPONSE']._serialized_start=5419
+  _globals['_WATCHPARTITIONRESPONSE']._serialized_end=5688
+  _globals['_GETSEGMENTHISTORYREQUEST']._serialized_start=5690
+  _globals['_GETSEGMENTHISTORYREQUEST']._serialized_end=5775
+  _globals['_SEGMENTEVENT']._serialized_start=5778
+  _globals['_SEGMENTEVENT']._serialized_end=6051
+  _globals['_GETSEGMENTHISTORYRESPONSE']._serialized_start=6053
+  _globals['_GETSEGMENTHISTORYRESPONSE']._serialized_end=6131
+  _globals['_UPDATETASKPAUSESREQUEST']._serialized_start=6134
+  _globals['_UPDATETASKPAUSESREQUEST']._serialized_end=6283
+  _globals['_UPDATETASKPAUSESRESPONSE']._serialized_start=6285
+  _globals['_UPDATETASKPAUSESRESPONSE']._serialized_end=6311
+  _globals['_LISTTASKPAUSESREQUEST']._serialized_start=6313
+  _globals['_LISTTASKPAUSESREQUEST']._serialized_end=6336
+  _globals['_LISTTASKPAUSESRESPONSE']._serialized_start=6338
+  _globals['_LISTTASKPAUSESRESPONSE']._serialized_end=6408
+  _globals['_REMOTELOGMETADATASERVICE']._serialized_start=6699
+  _globals['_REMOTELOGMETADATASERVICE']._serialized_end=9686
 # @@protoc_insertion_point(module_scope)

@@ -25,9 +25,7 @@ class _RetentionReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _RetentionReasonEnumTypeWrapper(
-    _enum_type_wrapper._EnumTypeWrapper[_RetentionReason.ValueType], _builtins.type
-):
+class _RetentionReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RetentionReason.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     RETENTION_REASON_UNSPECIFIED: _RetentionReason.ValueType  # 0
     """Never sent."""
@@ -83,21 +81,13 @@ class AddRemoteLogSegmentMetadataRequest(_message.Message):
         metadata: _segment_pb2.RemoteLogSegmentMetadata | None = ...,
         leader_epoch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch", "metadata", b"metadata"
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch", "metadata", b"metadata"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch", "metadata", b"metadata"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch", "metadata", b"metadata"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__leader_epoch: _TypeAlias = _typing.Literal["leader_epoch"]  # noqa: Y015
-    _WhichOneofArgType__leader_epoch: _TypeAlias = _typing.Literal[
-        "_leader_epoch", b"_leader_epoch"
-    ]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__leader_epoch
-    ) -> _WhichOneofReturnType__leader_epoch | None: ...
+    _WhichOneofArgType__leader_epoch: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__leader_epoch) -> _WhichOneofReturnType__leader_epoch | None: ...
 
 Global___AddRemoteLogSegmentMetadataRequest: _TypeAlias = AddRemoteLogSegmentMetadataRequest  # noqa: Y015
 
@@ -138,21 +128,13 @@ class UpdateRemoteLogSegmentMetadataRequest(_message.Message):
         update: _segment_pb2.RemoteLogSegmentMetadataUpdate | None = ...,
         leader_epoch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch", "update", b"update"
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch", "update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch", "update", b"update"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch", "update", b"update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__leader_epoch: _TypeAlias = _typing.Literal["leader_epoch"]  # noqa: Y015
-    _WhichOneofArgType__leader_epoch: _TypeAlias = _typing.Literal[
-        "_leader_epoch", b"_leader_epoch"
-    ]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__leader_epoch
-    ) -> _WhichOneofReturnType__leader_epoch | None: ...
+    _WhichOneofArgType__leader_epoch: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__leader_epoch) -> _WhichOneofReturnType__leader_epoch | None: ...
 
 Global___UpdateRemoteLogSegmentMetadataRequest: _TypeAlias = UpdateRemoteLogSegmentMetadataRequest  # noqa: Y015
 
@@ -199,14 +181,7 @@ class GetRemoteLogSegmentMetadataRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "leader_epoch",
-        b"leader_epoch",
-        "offset",
-        b"offset",
-        "topic_id_partition",
-        b"topic_id_partition",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "offset", b"offset", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -228,19 +203,13 @@ class GetRemoteLogSegmentMetadataResponse(_message.Message):
         *,
         metadata: _segment_pb2.RemoteLogSegmentMetadata | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "_metadata", b"_metadata", "metadata", b"metadata"
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_metadata", b"_metadata", "metadata", b"metadata"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_metadata", b"_metadata", "metadata", b"metadata"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_metadata", b"_metadata", "metadata", b"metadata"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__metadata: _TypeAlias = _typing.Literal["metadata"]  # noqa: Y015
     _WhichOneofArgType__metadata: _TypeAlias = _typing.Literal["_metadata", b"_metadata"]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__metadata
-    ) -> _WhichOneofReturnType__metadata | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__metadata) -> _WhichOneofReturnType__metadata | None: ...
 
 Global___GetRemoteLogSegmentMetadataResponse: _TypeAlias = GetRemoteLogSegmentMetadataResponse  # noqa: Y015
 
@@ -266,9 +235,7 @@ class GetHighestOffsetForEpochRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "leader_epoch", b"leader_epoch", "topic_id_partition", b"topic_id_partition"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -294,9 +261,7 @@ class GetHighestOffsetForEpochResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__offset: _TypeAlias = _typing.Literal["offset"]  # noqa: Y015
     _WhichOneofArgType__offset: _TypeAlias = _typing.Literal["_offset", b"_offset"]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__offset
-    ) -> _WhichOneofReturnType__offset | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__offset) -> _WhichOneofReturnType__offset | None: ...
 
 Global___GetHighestOffsetForEpochResponse: _TypeAlias = GetHighestOffsetForEpochResponse  # noqa: Y015
 
@@ -330,22 +295,11 @@ class PutRemotePartitionDeleteMetadataRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "broker_id",
-        b"broker_id",
-        "event_timestamp_ms",
-        b"event_timestamp_ms",
-        "state",
-        b"state",
-        "topic_id_partition",
-        b"topic_id_partition",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "event_timestamp_ms", b"event_timestamp_ms", "state", b"state", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PutRemotePartitionDeleteMetadataRequest: _TypeAlias = (
-    PutRemotePartitionDeleteMetadataRequest  # noqa: Y015
-)
+Global___PutRemotePartitionDeleteMetadataRequest: _TypeAlias = PutRemotePartitionDeleteMetadataRequest  # noqa: Y015
 
 @_typing.final
 class PutRemotePartitionDeleteMetadataResponse(_message.Message):
@@ -362,9 +316,7 @@ class PutRemotePartitionDeleteMetadataResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PutRemotePartitionDeleteMetadataResponse: _TypeAlias = (
-    PutRemotePartitionDeleteMetadataResponse  # noqa: Y015
-)
+Global___PutRemotePartitionDeleteMetadataResponse: _TypeAlias = PutRemotePartitionDeleteMetadataResponse  # noqa: Y015
 
 @_typing.final
 class ListPartitionDeletionsRequest(_message.Message):
@@ -413,16 +365,7 @@ class PartitionDeletion(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "broker_id",
-        b"broker_id",
-        "event_timestamp_ms",
-        b"event_timestamp_ms",
-        "state",
-        b"state",
-        "topic_id_partition",
-        b"topic_id_partition",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "event_timestamp_ms", b"event_timestamp_ms", "state", b"state", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -476,33 +419,13 @@ class ListRemoteLogSegmentsRequest(_message.Message):
         leader_epoch: _builtins.int | None = ...,
         from_start_offset: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "_leader_epoch",
-        b"_leader_epoch",
-        "leader_epoch",
-        b"leader_epoch",
-        "topic_id_partition",
-        b"topic_id_partition",
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_leader_epoch",
-        b"_leader_epoch",
-        "from_start_offset",
-        b"from_start_offset",
-        "leader_epoch",
-        b"leader_epoch",
-        "topic_id_partition",
-        b"topic_id_partition",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "from_start_offset", b"from_start_offset", "leader_epoch", b"leader_epoch", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__leader_epoch: _TypeAlias = _typing.Literal["leader_epoch"]  # noqa: Y015
-    _WhichOneofArgType__leader_epoch: _TypeAlias = _typing.Literal[
-        "_leader_epoch", b"_leader_epoch"
-    ]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__leader_epoch
-    ) -> _WhichOneofReturnType__leader_epoch | None: ...
+    _WhichOneofArgType__leader_epoch: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__leader_epoch) -> _WhichOneofReturnType__leader_epoch | None: ...
 
 Global___ListRemoteLogSegmentsRequest: _TypeAlias = ListRemoteLogSegmentsRequest  # noqa: Y015
 
@@ -514,9 +437,7 @@ class ListRemoteLogSegmentsResponse(_message.Message):
 
     SEGMENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def segments(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[_segment_pb2.RemoteLogSegmentMetadata]:
+    def segments(self) -> _containers.RepeatedCompositeFieldContainer[_segment_pb2.RemoteLogSegmentMetadata]:
         """By start offset, at most 500."""
 
     def __init__(
@@ -554,9 +475,7 @@ class ListRemoteLogSegmentsAtRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "timestamp_ms", b"timestamp_ms", "topic_id_partition", b"topic_id_partition"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["timestamp_ms", b"timestamp_ms", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -570,9 +489,7 @@ class ListRemoteLogSegmentsAtResponse(_message.Message):
 
     SEGMENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def segments(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[_segment_pb2.RemoteLogSegmentMetadata]:
+    def segments(self) -> _containers.RepeatedCompositeFieldContainer[_segment_pb2.RemoteLogSegmentMetadata]:
         """By start offset, at most 500."""
 
     def __init__(
@@ -610,9 +527,7 @@ class GetRemoteLogSizeRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "leader_epoch", b"leader_epoch", "topic_id_partition", b"topic_id_partition"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -666,14 +581,7 @@ class GetNextSegmentWithTxnIndexRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "leader_epoch",
-        b"leader_epoch",
-        "offset",
-        b"offset",
-        "topic_id_partition",
-        b"topic_id_partition",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "offset", b"offset", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -695,19 +603,13 @@ class GetNextSegmentWithTxnIndexResponse(_message.Message):
         *,
         metadata: _segment_pb2.RemoteLogSegmentMetadata | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "_metadata", b"_metadata", "metadata", b"metadata"
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_metadata", b"_metadata", "metadata", b"metadata"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_metadata", b"_metadata", "metadata", b"metadata"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_metadata", b"_metadata", "metadata", b"metadata"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__metadata: _TypeAlias = _typing.Literal["metadata"]  # noqa: Y015
     _WhichOneofArgType__metadata: _TypeAlias = _typing.Literal["_metadata", b"_metadata"]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__metadata
-    ) -> _WhichOneofReturnType__metadata | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__metadata) -> _WhichOneofReturnType__metadata | None: ...
 
 Global___GetNextSegmentWithTxnIndexResponse: _TypeAlias = GetNextSegmentWithTxnIndexResponse  # noqa: Y015
 
@@ -741,16 +643,7 @@ class GetSegmentRunRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "leader_epoch",
-        b"leader_epoch",
-        "max_bytes",
-        b"max_bytes",
-        "offset",
-        b"offset",
-        "topic_id_partition",
-        b"topic_id_partition",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "max_bytes", b"max_bytes", "offset", b"offset", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -767,9 +660,7 @@ class GetSegmentRunResponse(_message.Message):
     may_have_transactions: _builtins.bool
     """Whether any finished segment of the epoch from the first one on, or of a later epoch, may have a transaction index."""
     @_builtins.property
-    def segments(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[_segment_pb2.RemoteLogSegmentMetadata]:
+    def segments(self) -> _containers.RepeatedCompositeFieldContainer[_segment_pb2.RemoteLogSegmentMetadata]:
         """By start offset; empty when none holds the offset. Fewer than asked for only where nothing follows without a gap."""
 
     def __init__(
@@ -780,9 +671,7 @@ class GetSegmentRunResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "may_have_transactions", b"may_have_transactions", "segments", b"segments"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["may_have_transactions", b"may_have_transactions", "segments", b"segments"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -807,9 +696,7 @@ class FindSegmentForTimestampRequest(_message.Message):
         """Partition."""
 
     @_builtins.property
-    def lineage(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.LeaderEpochEntry]:
+    def lineage(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.LeaderEpochEntry]:
         """The leader's epochs with their start offsets, ascending."""
 
     def __init__(
@@ -822,16 +709,7 @@ class FindSegmentForTimestampRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "lineage",
-        b"lineage",
-        "min_end_offset",
-        b"min_end_offset",
-        "timestamp_ms",
-        b"timestamp_ms",
-        "topic_id_partition",
-        b"topic_id_partition",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lineage", b"lineage", "min_end_offset", b"min_end_offset", "timestamp_ms", b"timestamp_ms", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -853,19 +731,13 @@ class FindSegmentForTimestampResponse(_message.Message):
         *,
         metadata: _segment_pb2.RemoteLogSegmentMetadata | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "_metadata", b"_metadata", "metadata", b"metadata"
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_metadata", b"_metadata", "metadata", b"metadata"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_metadata", b"_metadata", "metadata", b"metadata"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_metadata", b"_metadata", "metadata", b"metadata"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__metadata: _TypeAlias = _typing.Literal["metadata"]  # noqa: Y015
     _WhichOneofArgType__metadata: _TypeAlias = _typing.Literal["_metadata", b"_metadata"]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__metadata
-    ) -> _WhichOneofReturnType__metadata | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__metadata) -> _WhichOneofReturnType__metadata | None: ...
 
 Global___FindSegmentForTimestampResponse: _TypeAlias = FindSegmentForTimestampResponse  # noqa: Y015
 
@@ -891,9 +763,7 @@ class LeadPartition(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "leader_epoch", b"leader_epoch", "topic_id_partition", b"topic_id_partition"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -912,9 +782,7 @@ class OnPartitionLeadershipChangesRequest(_message.Message):
         """Partitions it leads."""
 
     @_builtins.property
-    def followers(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
+    def followers(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
         """Partitions it follows."""
 
     def __init__(
@@ -925,9 +793,7 @@ class OnPartitionLeadershipChangesRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "followers", b"followers", "leaders", b"leaders"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["followers", b"followers", "leaders", b"leaders"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -958,9 +824,7 @@ class OnStopPartitionsRequest(_message.Message):
 
     PARTITIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def partitions(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
         """Partitions."""
 
     def __init__(
@@ -1083,9 +947,7 @@ class GetEarliestLogOffsetResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__offset: _TypeAlias = _typing.Literal["offset"]  # noqa: Y015
     _WhichOneofArgType__offset: _TypeAlias = _typing.Literal["_offset", b"_offset"]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__offset
-    ) -> _WhichOneofReturnType__offset | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__offset) -> _WhichOneofReturnType__offset | None: ...
 
 Global___GetEarliestLogOffsetResponse: _TypeAlias = GetEarliestLogOffsetResponse  # noqa: Y015
 
@@ -1115,14 +977,7 @@ class UpdateEarliestLogOffsetRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "leader_epoch",
-        b"leader_epoch",
-        "offset",
-        b"offset",
-        "topic_id_partition",
-        b"topic_id_partition",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "offset", b"offset", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1187,22 +1042,7 @@ class RetentionPolicy(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "copy_abandoned_after_ms",
-        b"copy_abandoned_after_ms",
-        "in_progress",
-        b"in_progress",
-        "local_only_bytes",
-        b"local_only_bytes",
-        "log_end_offset",
-        b"log_end_offset",
-        "log_start_offset",
-        b"log_start_offset",
-        "retention_bytes",
-        b"retention_bytes",
-        "retention_ms",
-        b"retention_ms",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["copy_abandoned_after_ms", b"copy_abandoned_after_ms", "in_progress", b"in_progress", "local_only_bytes", b"local_only_bytes", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1253,9 +1093,7 @@ class ListRetentionCandidatesRequest(_message.Message):
         """Partition."""
 
     @_builtins.property
-    def lineage(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.LeaderEpochEntry]:
+    def lineage(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.LeaderEpochEntry]:
         """The leader's epochs with their start offsets, ascending."""
 
     @_builtins.property
@@ -1270,20 +1108,9 @@ class ListRetentionCandidatesRequest(_message.Message):
         policy: Global___RetentionPolicy | None = ...,
         now_ms: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "policy", b"policy", "topic_id_partition", b"topic_id_partition"
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "lineage",
-        b"lineage",
-        "now_ms",
-        b"now_ms",
-        "policy",
-        b"policy",
-        "topic_id_partition",
-        b"topic_id_partition",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lineage", b"lineage", "now_ms", b"now_ms", "policy", b"policy", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1303,9 +1130,7 @@ class ListRetentionCandidatesResponse(_message.Message):
     remote_bytes: _builtins.int
     """Bytes of finished segments in the lineage, each offset counted once."""
     @_builtins.property
-    def candidates(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[Global___RetentionCandidate]:
+    def candidates(self) -> _containers.RepeatedCompositeFieldContainer[Global___RetentionCandidate]:
         """In the order of deletion."""
 
     def __init__(
@@ -1315,33 +1140,13 @@ class ListRetentionCandidatesResponse(_message.Message):
         new_log_start_offset: _builtins.int | None = ...,
         remote_bytes: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "_new_log_start_offset",
-        b"_new_log_start_offset",
-        "new_log_start_offset",
-        b"new_log_start_offset",
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_new_log_start_offset", b"_new_log_start_offset", "new_log_start_offset", b"new_log_start_offset"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_new_log_start_offset",
-        b"_new_log_start_offset",
-        "candidates",
-        b"candidates",
-        "new_log_start_offset",
-        b"new_log_start_offset",
-        "remote_bytes",
-        b"remote_bytes",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_new_log_start_offset", b"_new_log_start_offset", "candidates", b"candidates", "new_log_start_offset", b"new_log_start_offset", "remote_bytes", b"remote_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__new_log_start_offset: _TypeAlias = _typing.Literal[
-        "new_log_start_offset"
-    ]  # noqa: Y015
-    _WhichOneofArgType__new_log_start_offset: _TypeAlias = _typing.Literal[
-        "_new_log_start_offset", b"_new_log_start_offset"
-    ]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__new_log_start_offset
-    ) -> _WhichOneofReturnType__new_log_start_offset | None: ...
+    _WhichOneofReturnType__new_log_start_offset: _TypeAlias = _typing.Literal["new_log_start_offset"]  # noqa: Y015
+    _WhichOneofArgType__new_log_start_offset: _TypeAlias = _typing.Literal["_new_log_start_offset", b"_new_log_start_offset"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__new_log_start_offset) -> _WhichOneofReturnType__new_log_start_offset | None: ...
 
 Global___ListRetentionCandidatesResponse: _TypeAlias = ListRetentionCandidatesResponse  # noqa: Y015
 
@@ -1365,31 +1170,13 @@ class SummarizePartition(_message.Message):
         topic_id_partition: _partition_pb2.TopicIdPartition | None = ...,
         known_version: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "_known_version",
-        b"_known_version",
-        "known_version",
-        b"known_version",
-        "topic_id_partition",
-        b"topic_id_partition",
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_known_version", b"_known_version", "known_version", b"known_version", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_known_version",
-        b"_known_version",
-        "known_version",
-        b"known_version",
-        "topic_id_partition",
-        b"topic_id_partition",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_known_version", b"_known_version", "known_version", b"known_version", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__known_version: _TypeAlias = _typing.Literal["known_version"]  # noqa: Y015
-    _WhichOneofArgType__known_version: _TypeAlias = _typing.Literal[
-        "_known_version", b"_known_version"
-    ]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__known_version
-    ) -> _WhichOneofReturnType__known_version | None: ...
+    _WhichOneofArgType__known_version: _TypeAlias = _typing.Literal["_known_version", b"_known_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__known_version) -> _WhichOneofReturnType__known_version | None: ...
 
 Global___SummarizePartition: _TypeAlias = SummarizePartition  # noqa: Y015
 
@@ -1401,9 +1188,7 @@ class SummarizePartitionsRequest(_message.Message):
 
     PARTITIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def partitions(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[Global___SummarizePartition]:
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SummarizePartition]:
         """At most 1,000."""
 
     def __init__(
@@ -1439,9 +1224,7 @@ class EpochHighestOffset(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "leader_epoch", b"leader_epoch", "offset", b"offset"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "offset", b"offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1476,9 +1259,7 @@ class PartitionSummary(_message.Message):
     highest_end_offset: _builtins.int
     """Highest end offset of all segments; -1: no segment."""
     @_builtins.property
-    def highest_offsets(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[Global___EpochHighestOffset]:
+    def highest_offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___EpochHighestOffset]:
         """By leader epoch, ascending."""
 
     def __init__(
@@ -1493,41 +1274,13 @@ class PartitionSummary(_message.Message):
         highest_end_offset: _builtins.int = ...,
         highest_offsets: _abc.Iterable[Global___EpochHighestOffset] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "_earliest_log_offset",
-        b"_earliest_log_offset",
-        "earliest_log_offset",
-        b"earliest_log_offset",
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_earliest_log_offset", b"_earliest_log_offset", "earliest_log_offset", b"earliest_log_offset"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_earliest_log_offset",
-        b"_earliest_log_offset",
-        "earliest_log_offset",
-        b"earliest_log_offset",
-        "highest_end_offset",
-        b"highest_end_offset",
-        "highest_offsets",
-        b"highest_offsets",
-        "oldest_timestamp_ms",
-        b"oldest_timestamp_ms",
-        "segments",
-        b"segments",
-        "unchanged",
-        b"unchanged",
-        "unfinished_segments",
-        b"unfinished_segments",
-        "version",
-        b"version",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_earliest_log_offset", b"_earliest_log_offset", "earliest_log_offset", b"earliest_log_offset", "highest_end_offset", b"highest_end_offset", "highest_offsets", b"highest_offsets", "oldest_timestamp_ms", b"oldest_timestamp_ms", "segments", b"segments", "unchanged", b"unchanged", "unfinished_segments", b"unfinished_segments", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__earliest_log_offset: _TypeAlias = _typing.Literal["earliest_log_offset"]  # noqa: Y015
-    _WhichOneofArgType__earliest_log_offset: _TypeAlias = _typing.Literal[
-        "_earliest_log_offset", b"_earliest_log_offset"
-    ]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__earliest_log_offset
-    ) -> _WhichOneofReturnType__earliest_log_offset | None: ...
+    _WhichOneofArgType__earliest_log_offset: _TypeAlias = _typing.Literal["_earliest_log_offset", b"_earliest_log_offset"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__earliest_log_offset) -> _WhichOneofReturnType__earliest_log_offset | None: ...
 
 Global___PartitionSummary: _TypeAlias = PartitionSummary  # noqa: Y015
 
@@ -1577,9 +1330,7 @@ class WatchPartitionRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "from_version", b"from_version", "topic_id_partition", b"topic_id_partition"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_version", b"from_version", "topic_id_partition", b"topic_id_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1613,60 +1364,22 @@ class WatchPartitionResponse(_message.Message):
         delete_state: _segment_pb2.RemotePartitionDeleteState.ValueType | None = ...,
         earliest_log_offset: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "_delete_state",
-        b"_delete_state",
-        "_earliest_log_offset",
-        b"_earliest_log_offset",
-        "_segment",
-        b"_segment",
-        "delete_state",
-        b"delete_state",
-        "earliest_log_offset",
-        b"earliest_log_offset",
-        "segment",
-        b"segment",
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_delete_state", b"_delete_state", "_earliest_log_offset", b"_earliest_log_offset", "_segment", b"_segment", "delete_state", b"delete_state", "earliest_log_offset", b"earliest_log_offset", "segment", b"segment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_delete_state",
-        b"_delete_state",
-        "_earliest_log_offset",
-        b"_earliest_log_offset",
-        "_segment",
-        b"_segment",
-        "delete_state",
-        b"delete_state",
-        "earliest_log_offset",
-        b"earliest_log_offset",
-        "segment",
-        b"segment",
-        "version",
-        b"version",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delete_state", b"_delete_state", "_earliest_log_offset", b"_earliest_log_offset", "_segment", b"_segment", "delete_state", b"delete_state", "earliest_log_offset", b"earliest_log_offset", "segment", b"segment", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__delete_state: _TypeAlias = _typing.Literal["delete_state"]  # noqa: Y015
-    _WhichOneofArgType__delete_state: _TypeAlias = _typing.Literal[
-        "_delete_state", b"_delete_state"
-    ]  # noqa: Y015
+    _WhichOneofArgType__delete_state: _TypeAlias = _typing.Literal["_delete_state", b"_delete_state"]  # noqa: Y015
     _WhichOneofReturnType__earliest_log_offset: _TypeAlias = _typing.Literal["earliest_log_offset"]  # noqa: Y015
-    _WhichOneofArgType__earliest_log_offset: _TypeAlias = _typing.Literal[
-        "_earliest_log_offset", b"_earliest_log_offset"
-    ]  # noqa: Y015
+    _WhichOneofArgType__earliest_log_offset: _TypeAlias = _typing.Literal["_earliest_log_offset", b"_earliest_log_offset"]  # noqa: Y015
     _WhichOneofReturnType__segment: _TypeAlias = _typing.Literal["segment"]  # noqa: Y015
     _WhichOneofArgType__segment: _TypeAlias = _typing.Literal["_segment", b"_segment"]  # noqa: Y015
     @_typing.overload
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__delete_state
-    ) -> _WhichOneofReturnType__delete_state | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__delete_state) -> _WhichOneofReturnType__delete_state | None: ...
     @_typing.overload
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__earliest_log_offset
-    ) -> _WhichOneofReturnType__earliest_log_offset | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__earliest_log_offset) -> _WhichOneofReturnType__earliest_log_offset | None: ...
     @_typing.overload
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__segment
-    ) -> _WhichOneofReturnType__segment | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__segment) -> _WhichOneofReturnType__segment | None: ...
 
 Global___WatchPartitionResponse: _TypeAlias = WatchPartitionResponse  # noqa: Y015
 
@@ -1736,38 +1449,13 @@ class SegmentEvent(_message.Message):
         trace_id: _builtins.str = ...,
         timestamp_ms: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch"
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_leader_epoch",
-        b"_leader_epoch",
-        "broker_id",
-        b"broker_id",
-        "from_state",
-        b"from_state",
-        "leader_epoch",
-        b"leader_epoch",
-        "reason",
-        b"reason",
-        "sequence",
-        b"sequence",
-        "timestamp_ms",
-        b"timestamp_ms",
-        "to_state",
-        b"to_state",
-        "trace_id",
-        b"trace_id",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "broker_id", b"broker_id", "from_state", b"from_state", "leader_epoch", b"leader_epoch", "reason", b"reason", "sequence", b"sequence", "timestamp_ms", b"timestamp_ms", "to_state", b"to_state", "trace_id", b"trace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__leader_epoch: _TypeAlias = _typing.Literal["leader_epoch"]  # noqa: Y015
-    _WhichOneofArgType__leader_epoch: _TypeAlias = _typing.Literal[
-        "_leader_epoch", b"_leader_epoch"
-    ]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__leader_epoch
-    ) -> _WhichOneofReturnType__leader_epoch | None: ...
+    _WhichOneofArgType__leader_epoch: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__leader_epoch) -> _WhichOneofReturnType__leader_epoch | None: ...
 
 Global___SegmentEvent: _TypeAlias = SegmentEvent  # noqa: Y015
 
@@ -1813,9 +1501,7 @@ class UpdateTaskPausesRequest(_message.Message):
     reason: _builtins.str
     """Why, for people; at most 1,000 characters."""
     @_builtins.property
-    def partitions(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicIdPartition]:
         """Partitions; the pauses of their topics are not touched."""
 
     @_builtins.property
@@ -1833,18 +1519,7 @@ class UpdateTaskPausesRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "partitions",
-        b"partitions",
-        "paused_by",
-        b"paused_by",
-        "reason",
-        b"reason",
-        "resume",
-        b"resume",
-        "topics",
-        b"topics",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "paused_by", b"paused_by", "reason", b"reason", "resume", b"resume", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -19,6 +19,7 @@ else:
 _T = _typing.TypeVar("_T")
 
 class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
+
 class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
     ...
 
@@ -40,10 +41,7 @@ class RemoteLogMetadataServiceStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RemoteLogMetadataServiceAsyncStub: ...
-    AddRemoteLogSegmentMetadata: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.AddRemoteLogSegmentMetadataRequest,
-        _remote_log_metadata_service_pb2.AddRemoteLogSegmentMetadataResponse,
-    ]
+    AddRemoteLogSegmentMetadata: _grpc.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.AddRemoteLogSegmentMetadataRequest, _remote_log_metadata_service_pb2.AddRemoteLogSegmentMetadataResponse]
     """Records the start of a copy. Idempotent for the same metadata.
 
     Errors:
@@ -51,10 +49,7 @@ class RemoteLogMetadataServiceStub:
     * `FAILED_PRECONDITION` (STALE_LEADER_EPOCH): a higher leader epoch has been seen. Refresh leadership.
     * `FAILED_PRECONDITION` (INVALID_PARTITION_TRANSITION): the partition is being deleted.
     """
-    UpdateRemoteLogSegmentMetadata: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.UpdateRemoteLogSegmentMetadataRequest,
-        _remote_log_metadata_service_pb2.UpdateRemoteLogSegmentMetadataResponse,
-    ]
+    UpdateRemoteLogSegmentMetadata: _grpc.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.UpdateRemoteLogSegmentMetadataRequest, _remote_log_metadata_service_pb2.UpdateRemoteLogSegmentMetadataResponse]
     """Moves a segment to another state. Idempotent: a repeat with the same content succeeds.
 
     Errors:
@@ -62,146 +57,95 @@ class RemoteLogMetadataServiceStub:
     * `FAILED_PRECONDITION` (INVALID_SEGMENT_TRANSITION): forbidden; metadata has `from` and `to`.
     * `FAILED_PRECONDITION` (STALE_LEADER_EPOCH): a higher leader epoch has been seen. Refresh leadership.
     """
-    GetRemoteLogSegmentMetadata: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.GetRemoteLogSegmentMetadataRequest,
-        _remote_log_metadata_service_pb2.GetRemoteLogSegmentMetadataResponse,
-    ]
+    GetRemoteLogSegmentMetadata: _grpc.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.GetRemoteLogSegmentMetadataRequest, _remote_log_metadata_service_pb2.GetRemoteLogSegmentMetadataResponse]
     """Finds the finished segment that holds an offset for a leader epoch; an answer without metadata means there is none.
 
     Errors:
     * `NOT_FOUND` (PARTITION_NOT_FOUND): the partition's remote deletion has finished.
     """
-    GetHighestOffsetForEpoch: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.GetHighestOffsetForEpochRequest,
-        _remote_log_metadata_service_pb2.GetHighestOffsetForEpochResponse,
-    ]
+    GetHighestOffsetForEpoch: _grpc.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.GetHighestOffsetForEpochRequest, _remote_log_metadata_service_pb2.GetHighestOffsetForEpochResponse]
     """Highest offset ever finished for a leader epoch; never decreases.
 
     Errors: none beyond the service's.
     """
-    PutRemotePartitionDeleteMetadata: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.PutRemotePartitionDeleteMetadataRequest,
-        _remote_log_metadata_service_pb2.PutRemotePartitionDeleteMetadataResponse,
-    ]
+    PutRemotePartitionDeleteMetadata: _grpc.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.PutRemotePartitionDeleteMetadataRequest, _remote_log_metadata_service_pb2.PutRemotePartitionDeleteMetadataResponse]
     """Records a step of the deletion of a partition's remote data.
 
     Errors:
     * `FAILED_PRECONDITION` (INVALID_PARTITION_TRANSITION): forbidden by the state machine.
     """
-    ListPartitionDeletions: _grpc.UnaryStreamMultiCallable[
-        _remote_log_metadata_service_pb2.ListPartitionDeletionsRequest,
-        _remote_log_metadata_service_pb2.ListPartitionDeletionsResponse,
-    ]
+    ListPartitionDeletions: _grpc.UnaryStreamMultiCallable[_remote_log_metadata_service_pb2.ListPartitionDeletionsRequest, _remote_log_metadata_service_pb2.ListPartitionDeletionsResponse]
     """Lists partitions whose deletion has begun and not finished (DELETE_PARTITION_MARKED, DELETE_PARTITION_STARTED), by topic id and
     partition, in pages of at most 500. Whoever deletes remote data takes its work from here. A partition that is marked while the
     listing runs may be missing from it, and is in the next one.
 
     Errors: none beyond the service's.
     """
-    ListRemoteLogSegments: _grpc.UnaryStreamMultiCallable[
-        _remote_log_metadata_service_pb2.ListRemoteLogSegmentsRequest,
-        _remote_log_metadata_service_pb2.ListRemoteLogSegmentsResponse,
-    ]
+    ListRemoteLogSegments: _grpc.UnaryStreamMultiCallable[_remote_log_metadata_service_pb2.ListRemoteLogSegmentsRequest, _remote_log_metadata_service_pb2.ListRemoteLogSegmentsResponse]
     """Lists segments that are not yet DELETE_SEGMENT_FINISHED, by start offset, in pages of at most 500.
 
     Errors: none beyond the service's.
     """
-    GetRemoteLogSize: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.GetRemoteLogSizeRequest,
-        _remote_log_metadata_service_pb2.GetRemoteLogSizeResponse,
-    ]
+    GetRemoteLogSize: _grpc.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.GetRemoteLogSizeRequest, _remote_log_metadata_service_pb2.GetRemoteLogSizeResponse]
     """Sum of segment sizes over the listing of one leader epoch; 0 for an unknown epoch.
 
     Errors: none beyond the service's.
     """
-    GetNextSegmentWithTxnIndex: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.GetNextSegmentWithTxnIndexRequest,
-        _remote_log_metadata_service_pb2.GetNextSegmentWithTxnIndexResponse,
-    ]
+    GetNextSegmentWithTxnIndex: _grpc.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.GetNextSegmentWithTxnIndexRequest, _remote_log_metadata_service_pb2.GetNextSegmentWithTxnIndexResponse]
     """Finds the first finished segment at or after an offset, in an unbroken chain of the epoch, that may have a transaction index.
 
     Errors: none beyond the service's.
     """
-    GetSegmentRun: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.GetSegmentRunRequest,
-        _remote_log_metadata_service_pb2.GetSegmentRunResponse,
-    ]
+    GetSegmentRun: _grpc.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.GetSegmentRunRequest, _remote_log_metadata_service_pb2.GetSegmentRunResponse]
     """Finds the finished segment that holds an offset for a leader epoch and those that follow it in that epoch without a gap, at most 16, and
     whether a transaction index is to be expected from there on. All of one moment.
 
     Errors:
     * `NOT_FOUND` (PARTITION_NOT_FOUND): the partition's remote deletion has finished.
     """
-    FindSegmentForTimestamp: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.FindSegmentForTimestampRequest,
-        _remote_log_metadata_service_pb2.FindSegmentForTimestampResponse,
-    ]
+    FindSegmentForTimestamp: _grpc.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.FindSegmentForTimestampRequest, _remote_log_metadata_service_pb2.FindSegmentForTimestampResponse]
     """Finds the first finished segment of a lineage that may hold a record at or after a timestamp.
 
     Errors: none beyond the service's.
     """
-    OnPartitionLeadershipChanges: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.OnPartitionLeadershipChangesRequest,
-        _remote_log_metadata_service_pb2.OnPartitionLeadershipChangesResponse,
-    ]
+    OnPartitionLeadershipChanges: _grpc.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.OnPartitionLeadershipChangesRequest, _remote_log_metadata_service_pb2.OnPartitionLeadershipChangesResponse]
     """Tells which partitions a node leads, with their leader epochs, and follows. The epochs fence older leaders at once.
 
     Errors: none beyond the service's.
     """
-    OnStopPartitions: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.OnStopPartitionsRequest,
-        _remote_log_metadata_service_pb2.OnStopPartitionsResponse,
-    ]
+    OnStopPartitions: _grpc.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.OnStopPartitionsRequest, _remote_log_metadata_service_pb2.OnStopPartitionsResponse]
     """Tells that a node no longer hosts partitions. Facts stay.
 
     Errors: none beyond the service's.
     """
-    IsReady: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.IsReadyRequest,
-        _remote_log_metadata_service_pb2.IsReadyResponse,
-    ]
+    IsReady: _grpc.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.IsReadyRequest, _remote_log_metadata_service_pb2.IsReadyResponse]
     """Whether a partition's facts can be read now. Constant time, whatever the number of segments.
 
     Errors: none beyond the service's.
     """
-    GetEarliestLogOffset: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.GetEarliestLogOffsetRequest,
-        _remote_log_metadata_service_pb2.GetEarliestLogOffsetResponse,
-    ]
+    GetEarliestLogOffset: _grpc.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.GetEarliestLogOffsetRequest, _remote_log_metadata_service_pb2.GetEarliestLogOffsetResponse]
     """The log start offset that the leader recorded; absent when it never did.
 
     Errors: none beyond the service's.
     """
-    UpdateEarliestLogOffset: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.UpdateEarliestLogOffsetRequest,
-        _remote_log_metadata_service_pb2.UpdateEarliestLogOffsetResponse,
-    ]
+    UpdateEarliestLogOffset: _grpc.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.UpdateEarliestLogOffsetRequest, _remote_log_metadata_service_pb2.UpdateEarliestLogOffsetResponse]
     """Raises the recorded log start offset; a lower value changes nothing.
 
     Errors:
     * `FAILED_PRECONDITION` (STALE_LEADER_EPOCH): a higher leader epoch has been seen. Refresh leadership.
     """
-    ListRetentionCandidates: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.ListRetentionCandidatesRequest,
-        _remote_log_metadata_service_pb2.ListRetentionCandidatesResponse,
-    ]
+    ListRetentionCandidates: _grpc.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.ListRetentionCandidatesRequest, _remote_log_metadata_service_pb2.ListRetentionCandidatesResponse]
     """Decides what retention deletes now, oldest first, each offset of the lineage counted once. Changes nothing.
 
     Errors: none beyond the service's.
     """
-    SummarizePartitions: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.SummarizePartitionsRequest,
-        _remote_log_metadata_service_pb2.SummarizePartitionsResponse,
-    ]
+    SummarizePartitions: _grpc.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.SummarizePartitionsRequest, _remote_log_metadata_service_pb2.SummarizePartitionsResponse]
     """Answers in a few numbers what is known of many partitions, at most 1,000, so that a caller with many of them need not ask several
     questions for each, and asks again only about those that changed.
 
     Errors: none beyond the service's.
     """
-    WatchPartition: _grpc.UnaryStreamMultiCallable[
-        _remote_log_metadata_service_pb2.WatchPartitionRequest,
-        _remote_log_metadata_service_pb2.WatchPartitionResponse,
-    ]
+    WatchPartition: _grpc.UnaryStreamMultiCallable[_remote_log_metadata_service_pb2.WatchPartitionRequest, _remote_log_metadata_service_pb2.WatchPartitionResponse]
     """Streams the changes of a partition after a version, then new ones as they happen, without end. 0 begins with what exists.
 
     Errors:
@@ -209,37 +153,25 @@ class RemoteLogMetadataServiceStub:
 
     Resume from the last version received.
     """
-    GetSegmentHistory: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.GetSegmentHistoryRequest,
-        _remote_log_metadata_service_pb2.GetSegmentHistoryResponse,
-    ]
+    GetSegmentHistory: _grpc.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.GetSegmentHistoryRequest, _remote_log_metadata_service_pb2.GetSegmentHistoryResponse]
     """Every state change of a segment, oldest first, also after it is gone; empty for an id never seen. Changes older than the service
     keeps them are left out, except for the newest of a segment that is not gone.
 
     Errors: none beyond the service's.
     """
-    ListRemoteLogSegmentsAt: _grpc.UnaryStreamMultiCallable[
-        _remote_log_metadata_service_pb2.ListRemoteLogSegmentsAtRequest,
-        _remote_log_metadata_service_pb2.ListRemoteLogSegmentsAtResponse,
-    ]
+    ListRemoteLogSegmentsAt: _grpc.UnaryStreamMultiCallable[_remote_log_metadata_service_pb2.ListRemoteLogSegmentsAtRequest, _remote_log_metadata_service_pb2.ListRemoteLogSegmentsAtResponse]
     """Lists the segments that were not gone at a past time, in the states of then, by start offset, in pages of at most 500. Read from the
     history, for people who look into what happened; no fast path.
 
     Errors:
     * `OUT_OF_RANGE` (OFFSET_OUT_OF_RANGE): changes after that time have left the history already.
     """
-    UpdateTaskPauses: _grpc.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.UpdateTaskPausesRequest,
-        _remote_log_metadata_service_pb2.UpdateTaskPausesResponse,
-    ]
+    UpdateTaskPauses: _grpc.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.UpdateTaskPausesRequest, _remote_log_metadata_service_pb2.UpdateTaskPausesResponse]
     """Pauses or resumes the tasks of partitions and topics, for whoever works for them. What is paused already stays as it was paused.
 
     Errors: none beyond the service's.
     """
-    ListTaskPauses: _grpc.UnaryStreamMultiCallable[
-        _remote_log_metadata_service_pb2.ListTaskPausesRequest,
-        _remote_log_metadata_service_pb2.ListTaskPausesResponse,
-    ]
+    ListTaskPauses: _grpc.UnaryStreamMultiCallable[_remote_log_metadata_service_pb2.ListTaskPausesRequest, _remote_log_metadata_service_pb2.ListTaskPausesResponse]
     """Lists everything that is paused, in pages of at most 500. Whoever copies and expires asks before it begins, and from time to time.
 
     Errors: none beyond the service's.
@@ -258,10 +190,7 @@ class RemoteLogMetadataServiceAsyncStub(RemoteLogMetadataServiceStub):
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
-    AddRemoteLogSegmentMetadata: _aio.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.AddRemoteLogSegmentMetadataRequest,
-        _remote_log_metadata_service_pb2.AddRemoteLogSegmentMetadataResponse,
-    ]  # type: ignore[assignment]
+    AddRemoteLogSegmentMetadata: _aio.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.AddRemoteLogSegmentMetadataRequest, _remote_log_metadata_service_pb2.AddRemoteLogSegmentMetadataResponse]  # type: ignore[assignment]
     """Records the start of a copy. Idempotent for the same metadata.
 
     Errors:
@@ -269,10 +198,7 @@ class RemoteLogMetadataServiceAsyncStub(RemoteLogMetadataServiceStub):
     * `FAILED_PRECONDITION` (STALE_LEADER_EPOCH): a higher leader epoch has been seen. Refresh leadership.
     * `FAILED_PRECONDITION` (INVALID_PARTITION_TRANSITION): the partition is being deleted.
     """
-    UpdateRemoteLogSegmentMetadata: _aio.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.UpdateRemoteLogSegmentMetadataRequest,
-        _remote_log_metadata_service_pb2.UpdateRemoteLogSegmentMetadataResponse,
-    ]  # type: ignore[assignment]
+    UpdateRemoteLogSegmentMetadata: _aio.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.UpdateRemoteLogSegmentMetadataRequest, _remote_log_metadata_service_pb2.UpdateRemoteLogSegmentMetadataResponse]  # type: ignore[assignment]
     """Moves a segment to another state. Idempotent: a repeat with the same content succeeds.
 
     Errors:
@@ -280,146 +206,95 @@ class RemoteLogMetadataServiceAsyncStub(RemoteLogMetadataServiceStub):
     * `FAILED_PRECONDITION` (INVALID_SEGMENT_TRANSITION): forbidden; metadata has `from` and `to`.
     * `FAILED_PRECONDITION` (STALE_LEADER_EPOCH): a higher leader epoch has been seen. Refresh leadership.
     """
-    GetRemoteLogSegmentMetadata: _aio.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.GetRemoteLogSegmentMetadataRequest,
-        _remote_log_metadata_service_pb2.GetRemoteLogSegmentMetadataResponse,
-    ]  # type: ignore[assignment]
+    GetRemoteLogSegmentMetadata: _aio.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.GetRemoteLogSegmentMetadataRequest, _remote_log_metadata_service_pb2.GetRemoteLogSegmentMetadataResponse]  # type: ignore[assignment]
     """Finds the finished segment that holds an offset for a leader epoch; an answer without metadata means there is none.
 
     Errors:
     * `NOT_FOUND` (PARTITION_NOT_FOUND): the partition's remote deletion has finished.
     """
-    GetHighestOffsetForEpoch: _aio.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.GetHighestOffsetForEpochRequest,
-        _remote_log_metadata_service_pb2.GetHighestOffsetForEpochResponse,
-    ]  # type: ignore[assignment]
+    GetHighestOffsetForEpoch: _aio.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.GetHighestOffsetForEpochRequest, _remote_log_metadata_service_pb2.GetHighestOffsetForEpochResponse]  # type: ignore[assignment]
     """Highest offset ever finished for a leader epoch; never decreases.
 
     Errors: none beyond the service's.
     """
-    PutRemotePartitionDeleteMetadata: _aio.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.PutRemotePartitionDeleteMetadataRequest,
-        _remote_log_metadata_service_pb2.PutRemotePartitionDeleteMetadataResponse,
-    ]  # type: ignore[assignment]
+    PutRemotePartitionDeleteMetadata: _aio.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.PutRemotePartitionDeleteMetadataRequest, _remote_log_metadata_service_pb2.PutRemotePartitionDeleteMetadataResponse]  # type: ignore[assignment]
     """Records a step of the deletion of a partition's remote data.
 
     Errors:
     * `FAILED_PRECONDITION` (INVALID_PARTITION_TRANSITION): forbidden by the state machine.
     """
-    ListPartitionDeletions: _aio.UnaryStreamMultiCallable[
-        _remote_log_metadata_service_pb2.ListPartitionDeletionsRequest,
-        _remote_log_metadata_service_pb2.ListPartitionDeletionsResponse,
-    ]  # type: ignore[assignment]
+    ListPartitionDeletions: _aio.UnaryStreamMultiCallable[_remote_log_metadata_service_pb2.ListPartitionDeletionsRequest, _remote_log_metadata_service_pb2.ListPartitionDeletionsResponse]  # type: ignore[assignment]
     """Lists partitions whose deletion has begun and not finished (DELETE_PARTITION_MARKED, DELETE_PARTITION_STARTED), by topic id and
     partition, in pages of at most 500. Whoever deletes remote data takes its work from here. A partition that is marked while the
     listing runs may be missing from it, and is in the next one.
 
     Errors: none beyond the service's.
     """
-    ListRemoteLogSegments: _aio.UnaryStreamMultiCallable[
-        _remote_log_metadata_service_pb2.ListRemoteLogSegmentsRequest,
-        _remote_log_metadata_service_pb2.ListRemoteLogSegmentsResponse,
-    ]  # type: ignore[assignment]
+    ListRemoteLogSegments: _aio.UnaryStreamMultiCallable[_remote_log_metadata_service_pb2.ListRemoteLogSegmentsRequest, _remote_log_metadata_service_pb2.ListRemoteLogSegmentsResponse]  # type: ignore[assignment]
     """Lists segments that are not yet DELETE_SEGMENT_FINISHED, by start offset, in pages of at most 500.
 
     Errors: none beyond the service's.
     """
-    GetRemoteLogSize: _aio.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.GetRemoteLogSizeRequest,
-        _remote_log_metadata_service_pb2.GetRemoteLogSizeResponse,
-    ]  # type: ignore[assignment]
+    GetRemoteLogSize: _aio.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.GetRemoteLogSizeRequest, _remote_log_metadata_service_pb2.GetRemoteLogSizeResponse]  # type: ignore[assignment]
     """Sum of segment sizes over the listing of one leader epoch; 0 for an unknown epoch.
 
     Errors: none beyond the service's.
     """
-    GetNextSegmentWithTxnIndex: _aio.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.GetNextSegmentWithTxnIndexRequest,
-        _remote_log_metadata_service_pb2.GetNextSegmentWithTxnIndexResponse,
-    ]  # type: ignore[assignment]
+    GetNextSegmentWithTxnIndex: _aio.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.GetNextSegmentWithTxnIndexRequest, _remote_log_metadata_service_pb2.GetNextSegmentWithTxnIndexResponse]  # type: ignore[assignment]
     """Finds the first finished segment at or after an offset, in an unbroken chain of the epoch, that may have a transaction index.
 
     Errors: none beyond the service's.
     """
-    GetSegmentRun: _aio.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.GetSegmentRunRequest,
-        _remote_log_metadata_service_pb2.GetSegmentRunResponse,
-    ]  # type: ignore[assignment]
+    GetSegmentRun: _aio.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.GetSegmentRunRequest, _remote_log_metadata_service_pb2.GetSegmentRunResponse]  # type: ignore[assignment]
     """Finds the finished segment that holds an offset for a leader epoch and those that follow it in that epoch without a gap, at most 16, and
     whether a transaction index is to be expected from there on. All of one moment.
 
     Errors:
     * `NOT_FOUND` (PARTITION_NOT_FOUND): the partition's remote deletion has finished.
     """
-    FindSegmentForTimestamp: _aio.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.FindSegmentForTimestampRequest,
-        _remote_log_metadata_service_pb2.FindSegmentForTimestampResponse,
-    ]  # type: ignore[assignment]
+    FindSegmentForTimestamp: _aio.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.FindSegmentForTimestampRequest, _remote_log_metadata_service_pb2.FindSegmentForTimestampResponse]  # type: ignore[assignment]
     """Finds the first finished segment of a lineage that may hold a record at or after a timestamp.
 
     Errors: none beyond the service's.
     """
-    OnPartitionLeadershipChanges: _aio.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.OnPartitionLeadershipChangesRequest,
-        _remote_log_metadata_service_pb2.OnPartitionLeadershipChangesResponse,
-    ]  # type: ignore[assignment]
+    OnPartitionLeadershipChanges: _aio.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.OnPartitionLeadershipChangesRequest, _remote_log_metadata_service_pb2.OnPartitionLeadershipChangesResponse]  # type: ignore[assignment]
     """Tells which partitions a node leads, with their leader epochs, and follows. The epochs fence older leaders at once.
 
     Errors: none beyond the service's.
     """
-    OnStopPartitions: _aio.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.OnStopPartitionsRequest,
-        _remote_log_metadata_service_pb2.OnStopPartitionsResponse,
-    ]  # type: ignore[assignment]
+    OnStopPartitions: _aio.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.OnStopPartitionsRequest, _remote_log_metadata_service_pb2.OnStopPartitionsResponse]  # type: ignore[assignment]
     """Tells that a node no longer hosts partitions. Facts stay.
 
     Errors: none beyond the service's.
     """
-    IsReady: _aio.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.IsReadyRequest,
-        _remote_log_metadata_service_pb2.IsReadyResponse,
-    ]  # type: ignore[assignment]
+    IsReady: _aio.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.IsReadyRequest, _remote_log_metadata_service_pb2.IsReadyResponse]  # type: ignore[assignment]
     """Whether a partition's facts can be read now. Constant time, whatever the number of segments.
 
     Errors: none beyond the service's.
     """
-    GetEarliestLogOffset: _aio.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.GetEarliestLogOffsetRequest,
-        _remote_log_metadata_service_pb2.GetEarliestLogOffsetResponse,
-    ]  # type: ignore[assignment]
+    GetEarliestLogOffset: _aio.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.GetEarliestLogOffsetRequest, _remote_log_metadata_service_pb2.GetEarliestLogOffsetResponse]  # type: ignore[assignment]
     """The log start offset that the leader recorded; absent when it never did.
 
     Errors: none beyond the service's.
     """
-    UpdateEarliestLogOffset: _aio.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.UpdateEarliestLogOffsetRequest,
-        _remote_log_metadata_service_pb2.UpdateEarliestLogOffsetResponse,
-    ]  # type: ignore[assignment]
+    UpdateEarliestLogOffset: _aio.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.UpdateEarliestLogOffsetRequest, _remote_log_metadata_service_pb2.UpdateEarliestLogOffsetResponse]  # type: ignore[assignment]
     """Raises the recorded log start offset; a lower value changes nothing.
 
     Errors:
     * `FAILED_PRECONDITION` (STALE_LEADER_EPOCH): a higher leader epoch has been seen. Refresh leadership.
     """
-    ListRetentionCandidates: _aio.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.ListRetentionCandidatesRequest,
-        _remote_log_metadata_service_pb2.ListRetentionCandidatesResponse,
-    ]  # type: ignore[assignment]
+    ListRetentionCandidates: _aio.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.ListRetentionCandidatesRequest, _remote_log_metadata_service_pb2.ListRetentionCandidatesResponse]  # type: ignore[assignment]
     """Decides what retention deletes now, oldest first, each offset of the lineage counted once. Changes nothing.
 
     Errors: none beyond the service's.
     """
-    SummarizePartitions: _aio.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.SummarizePartitionsRequest,
-        _remote_log_metadata_service_pb2.SummarizePartitionsResponse,
-    ]  # type: ignore[assignment]
+    SummarizePartitions: _aio.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.SummarizePartitionsRequest, _remote_log_metadata_service_pb2.SummarizePartitionsResponse]  # type: ignore[assignment]
     """Answers in a few numbers what is known of many partitions, at most 1,000, so that a caller with many of them need not ask several
     questions for each, and asks again only about those that changed.
 
     Errors: none beyond the service's.
     """
-    WatchPartition: _aio.UnaryStreamMultiCallable[
-        _remote_log_metadata_service_pb2.WatchPartitionRequest,
-        _remote_log_metadata_service_pb2.WatchPartitionResponse,
-    ]  # type: ignore[assignment]
+    WatchPartition: _aio.UnaryStreamMultiCallable[_remote_log_metadata_service_pb2.WatchPartitionRequest, _remote_log_metadata_service_pb2.WatchPartitionResponse]  # type: ignore[assignment]
     """Streams the changes of a partition after a version, then new ones as they happen, without end. 0 begins with what exists.
 
     Errors:
@@ -427,37 +302,25 @@ class RemoteLogMetadataServiceAsyncStub(RemoteLogMetadataServiceStub):
 
     Resume from the last version received.
     """
-    GetSegmentHistory: _aio.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.GetSegmentHistoryRequest,
-        _remote_log_metadata_service_pb2.GetSegmentHistoryResponse,
-    ]  # type: ignore[assignment]
+    GetSegmentHistory: _aio.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.GetSegmentHistoryRequest, _remote_log_metadata_service_pb2.GetSegmentHistoryResponse]  # type: ignore[assignment]
     """Every state change of a segment, oldest first, also after it is gone; empty for an id never seen. Changes older than the service
     keeps them are left out, except for the newest of a segment that is not gone.
 
     Errors: none beyond the service's.
     """
-    ListRemoteLogSegmentsAt: _aio.UnaryStreamMultiCallable[
-        _remote_log_metadata_service_pb2.ListRemoteLogSegmentsAtRequest,
-        _remote_log_metadata_service_pb2.ListRemoteLogSegmentsAtResponse,
-    ]  # type: ignore[assignment]
+    ListRemoteLogSegmentsAt: _aio.UnaryStreamMultiCallable[_remote_log_metadata_service_pb2.ListRemoteLogSegmentsAtRequest, _remote_log_metadata_service_pb2.ListRemoteLogSegmentsAtResponse]  # type: ignore[assignment]
     """Lists the segments that were not gone at a past time, in the states of then, by start offset, in pages of at most 500. Read from the
     history, for people who look into what happened; no fast path.
 
     Errors:
     * `OUT_OF_RANGE` (OFFSET_OUT_OF_RANGE): changes after that time have left the history already.
     """
-    UpdateTaskPauses: _aio.UnaryUnaryMultiCallable[
-        _remote_log_metadata_service_pb2.UpdateTaskPausesRequest,
-        _remote_log_metadata_service_pb2.UpdateTaskPausesResponse,
-    ]  # type: ignore[assignment]
+    UpdateTaskPauses: _aio.UnaryUnaryMultiCallable[_remote_log_metadata_service_pb2.UpdateTaskPausesRequest, _remote_log_metadata_service_pb2.UpdateTaskPausesResponse]  # type: ignore[assignment]
     """Pauses or resumes the tasks of partitions and topics, for whoever works for them. What is paused already stays as it was paused.
 
     Errors: none beyond the service's.
     """
-    ListTaskPauses: _aio.UnaryStreamMultiCallable[
-        _remote_log_metadata_service_pb2.ListTaskPausesRequest,
-        _remote_log_metadata_service_pb2.ListTaskPausesResponse,
-    ]  # type: ignore[assignment]
+    ListTaskPauses: _aio.UnaryStreamMultiCallable[_remote_log_metadata_service_pb2.ListTaskPausesRequest, _remote_log_metadata_service_pb2.ListTaskPausesResponse]  # type: ignore[assignment]
     """Lists everything that is paused, in pages of at most 500. Whoever copies and expires asks before it begins, and from time to time.
 
     Errors: none beyond the service's.
@@ -479,10 +342,7 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_metadata_service_pb2.AddRemoteLogSegmentMetadataRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_metadata_service_pb2.AddRemoteLogSegmentMetadataResponse,
-        _abc.Awaitable[_remote_log_metadata_service_pb2.AddRemoteLogSegmentMetadataResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_metadata_service_pb2.AddRemoteLogSegmentMetadataResponse, _abc.Awaitable[_remote_log_metadata_service_pb2.AddRemoteLogSegmentMetadataResponse]]:
         """Records the start of a copy. Idempotent for the same metadata.
 
         Errors:
@@ -496,10 +356,7 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_metadata_service_pb2.UpdateRemoteLogSegmentMetadataRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_metadata_service_pb2.UpdateRemoteLogSegmentMetadataResponse,
-        _abc.Awaitable[_remote_log_metadata_service_pb2.UpdateRemoteLogSegmentMetadataResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_metadata_service_pb2.UpdateRemoteLogSegmentMetadataResponse, _abc.Awaitable[_remote_log_metadata_service_pb2.UpdateRemoteLogSegmentMetadataResponse]]:
         """Moves a segment to another state. Idempotent: a repeat with the same content succeeds.
 
         Errors:
@@ -513,10 +370,7 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_metadata_service_pb2.GetRemoteLogSegmentMetadataRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_metadata_service_pb2.GetRemoteLogSegmentMetadataResponse,
-        _abc.Awaitable[_remote_log_metadata_service_pb2.GetRemoteLogSegmentMetadataResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_metadata_service_pb2.GetRemoteLogSegmentMetadataResponse, _abc.Awaitable[_remote_log_metadata_service_pb2.GetRemoteLogSegmentMetadataResponse]]:
         """Finds the finished segment that holds an offset for a leader epoch; an answer without metadata means there is none.
 
         Errors:
@@ -528,10 +382,7 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_metadata_service_pb2.GetHighestOffsetForEpochRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_metadata_service_pb2.GetHighestOffsetForEpochResponse,
-        _abc.Awaitable[_remote_log_metadata_service_pb2.GetHighestOffsetForEpochResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_metadata_service_pb2.GetHighestOffsetForEpochResponse, _abc.Awaitable[_remote_log_metadata_service_pb2.GetHighestOffsetForEpochResponse]]:
         """Highest offset ever finished for a leader epoch; never decreases.
 
         Errors: none beyond the service's.
@@ -542,10 +393,7 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_metadata_service_pb2.PutRemotePartitionDeleteMetadataRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_metadata_service_pb2.PutRemotePartitionDeleteMetadataResponse,
-        _abc.Awaitable[_remote_log_metadata_service_pb2.PutRemotePartitionDeleteMetadataResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_metadata_service_pb2.PutRemotePartitionDeleteMetadataResponse, _abc.Awaitable[_remote_log_metadata_service_pb2.PutRemotePartitionDeleteMetadataResponse]]:
         """Records a step of the deletion of a partition's remote data.
 
         Errors:
@@ -557,10 +405,7 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_metadata_service_pb2.ListPartitionDeletionsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _abc.Iterator[_remote_log_metadata_service_pb2.ListPartitionDeletionsResponse],
-        _abc.AsyncIterator[_remote_log_metadata_service_pb2.ListPartitionDeletionsResponse],
-    ]:
+    ) -> _typing.Union[_abc.Iterator[_remote_log_metadata_service_pb2.ListPartitionDeletionsResponse], _abc.AsyncIterator[_remote_log_metadata_service_pb2.ListPartitionDeletionsResponse]]:
         """Lists partitions whose deletion has begun and not finished (DELETE_PARTITION_MARKED, DELETE_PARTITION_STARTED), by topic id and
         partition, in pages of at most 500. Whoever deletes remote data takes its work from here. A partition that is marked while the
         listing runs may be missing from it, and is in the next one.
@@ -573,10 +418,7 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_metadata_service_pb2.ListRemoteLogSegmentsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _abc.Iterator[_remote_log_metadata_service_pb2.ListRemoteLogSegmentsResponse],
-        _abc.AsyncIterator[_remote_log_metadata_service_pb2.ListRemoteLogSegmentsResponse],
-    ]:
+    ) -> _typing.Union[_abc.Iterator[_remote_log_metadata_service_pb2.ListRemoteLogSegmentsResponse], _abc.AsyncIterator[_remote_log_metadata_service_pb2.ListRemoteLogSegmentsResponse]]:
         """Lists segments that are not yet DELETE_SEGMENT_FINISHED, by start offset, in pages of at most 500.
 
         Errors: none beyond the service's.
@@ -587,10 +429,7 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_metadata_service_pb2.GetRemoteLogSizeRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_metadata_service_pb2.GetRemoteLogSizeResponse,
-        _abc.Awaitable[_remote_log_metadata_service_pb2.GetRemoteLogSizeResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_metadata_service_pb2.GetRemoteLogSizeResponse, _abc.Awaitable[_remote_log_metadata_service_pb2.GetRemoteLogSizeResponse]]:
         """Sum of segment sizes over the listing of one leader epoch; 0 for an unknown epoch.
 
         Errors: none beyond the service's.
@@ -601,10 +440,7 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_metadata_service_pb2.GetNextSegmentWithTxnIndexRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_metadata_service_pb2.GetNextSegmentWithTxnIndexResponse,
-        _abc.Awaitable[_remote_log_metadata_service_pb2.GetNextSegmentWithTxnIndexResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_metadata_service_pb2.GetNextSegmentWithTxnIndexResponse, _abc.Awaitable[_remote_log_metadata_service_pb2.GetNextSegmentWithTxnIndexResponse]]:
         """Finds the first finished segment at or after an offset, in an unbroken chain of the epoch, that may have a transaction index.
 
         Errors: none beyond the service's.
@@ -615,10 +451,7 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_metadata_service_pb2.GetSegmentRunRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_metadata_service_pb2.GetSegmentRunResponse,
-        _abc.Awaitable[_remote_log_metadata_service_pb2.GetSegmentRunResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_metadata_service_pb2.GetSegmentRunResponse, _abc.Awaitable[_remote_log_metadata_service_pb2.GetSegmentRunResponse]]:
         """Finds the finished segment that holds an offset for a leader epoch and those that follow it in that epoch without a gap, at most 16, and
         whether a transaction index is to be expected from there on. All of one moment.
 
@@ -631,10 +464,7 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_metadata_service_pb2.FindSegmentForTimestampRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_metadata_service_pb2.FindSegmentForTimestampResponse,
-        _abc.Awaitable[_remote_log_metadata_service_pb2.FindSegmentForTimestampResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_metadata_service_pb2.FindSegmentForTimestampResponse, _abc.Awaitable[_remote_log_metadata_service_pb2.FindSegmentForTimestampResponse]]:
         """Finds the first finished segment of a lineage that may hold a record at or after a timestamp.
 
         Errors: none beyond the service's.
@@ -645,10 +475,7 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_metadata_service_pb2.OnPartitionLeadershipChangesRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_metadata_service_pb2.OnPartitionLeadershipChangesResponse,
-        _abc.Awaitable[_remote_log_metadata_service_pb2.OnPartitionLeadershipChangesResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_metadata_service_pb2.OnPartitionLeadershipChangesResponse, _abc.Awaitable[_remote_log_metadata_service_pb2.OnPartitionLeadershipChangesResponse]]:
         """Tells which partitions a node leads, with their leader epochs, and follows. The epochs fence older leaders at once.
 
         Errors: none beyond the service's.
@@ -659,10 +486,7 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_metadata_service_pb2.OnStopPartitionsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_metadata_service_pb2.OnStopPartitionsResponse,
-        _abc.Awaitable[_remote_log_metadata_service_pb2.OnStopPartitionsResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_metadata_service_pb2.OnStopPartitionsResponse, _abc.Awaitable[_remote_log_metadata_service_pb2.OnStopPartitionsResponse]]:
         """Tells that a node no longer hosts partitions. Facts stay.
 
         Errors: none beyond the service's.
@@ -673,10 +497,7 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_metadata_service_pb2.IsReadyRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_metadata_service_pb2.IsReadyResponse,
-        _abc.Awaitable[_remote_log_metadata_service_pb2.IsReadyResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_metadata_service_pb2.IsReadyResponse, _abc.Awaitable[_remote_log_metadata_service_pb2.IsReadyResponse]]:
         """Whether a partition's facts can be read now. Constant time, whatever the number of segments.
 
         Errors: none beyond the service's.
@@ -687,10 +508,7 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_metadata_service_pb2.GetEarliestLogOffsetRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_metadata_service_pb2.GetEarliestLogOffsetResponse,
-        _abc.Awaitable[_remote_log_metadata_service_pb2.GetEarliestLogOffsetResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_metadata_service_pb2.GetEarliestLogOffsetResponse, _abc.Awaitable[_remote_log_metadata_service_pb2.GetEarliestLogOffsetResponse]]:
         """The log start offset that the leader recorded; absent when it never did.
 
         Errors: none beyond the service's.
@@ -701,10 +519,7 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_metadata_service_pb2.UpdateEarliestLogOffsetRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_metadata_service_pb2.UpdateEarliestLogOffsetResponse,
-        _abc.Awaitable[_remote_log_metadata_service_pb2.UpdateEarliestLogOffsetResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_metadata_service_pb2.UpdateEarliestLogOffsetResponse, _abc.Awaitable[_remote_log_metadata_service_pb2.UpdateEarliestLogOffsetResponse]]:
         """Raises the recorded log start offset; a lower value changes nothing.
 
         Errors:
@@ -716,10 +531,7 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_metadata_service_pb2.ListRetentionCandidatesRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_metadata_service_pb2.ListRetentionCandidatesResponse,
-        _abc.Awaitable[_remote_log_metadata_service_pb2.ListRetentionCandidatesResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_metadata_service_pb2.ListRetentionCandidatesResponse, _abc.Awaitable[_remote_log_metadata_service_pb2.ListRetentionCandidatesResponse]]:
         """Decides what retention deletes now, oldest first, each offset of the lineage counted once. Changes nothing.
 
         Errors: none beyond the service's.
@@ -730,10 +542,7 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_metadata_service_pb2.SummarizePartitionsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_metadata_service_pb2.SummarizePartitionsResponse,
-        _abc.Awaitable[_remote_log_metadata_service_pb2.SummarizePartitionsResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_metadata_service_pb2.SummarizePartitionsResponse, _abc.Awaitable[_remote_log_metadata_service_pb2.SummarizePartitionsResponse]]:
         """Answers in a few numbers what is known of many partitions, at most 1,000, so that a caller with many of them need not ask several
         questions for each, and asks again only about those that changed.
 
@@ -745,10 +554,7 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_metadata_service_pb2.WatchPartitionRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _abc.Iterator[_remote_log_metadata_service_pb2.WatchPartitionResponse],
-        _abc.AsyncIterator[_remote_log_metadata_service_pb2.WatchPartitionResponse],
-    ]:
+    ) -> _typing.Union[_abc.Iterator[_remote_log_metadata_service_pb2.WatchPartitionResponse], _abc.AsyncIterator[_remote_log_metadata_service_pb2.WatchPartitionResponse]]:
         """Streams the changes of a partition after a version, then new ones as they happen, without end. 0 begins with what exists.
 
         Errors:
@@ -762,10 +568,7 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_metadata_service_pb2.GetSegmentHistoryRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_metadata_service_pb2.GetSegmentHistoryResponse,
-        _abc.Awaitable[_remote_log_metadata_service_pb2.GetSegmentHistoryResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_metadata_service_pb2.GetSegmentHistoryResponse, _abc.Awaitable[_remote_log_metadata_service_pb2.GetSegmentHistoryResponse]]:
         """Every state change of a segment, oldest first, also after it is gone; empty for an id never seen. Changes older than the service
         keeps them are left out, except for the newest of a segment that is not gone.
 
@@ -777,10 +580,7 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_metadata_service_pb2.ListRemoteLogSegmentsAtRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _abc.Iterator[_remote_log_metadata_service_pb2.ListRemoteLogSegmentsAtResponse],
-        _abc.AsyncIterator[_remote_log_metadata_service_pb2.ListRemoteLogSegmentsAtResponse],
-    ]:
+    ) -> _typing.Union[_abc.Iterator[_remote_log_metadata_service_pb2.ListRemoteLogSegmentsAtResponse], _abc.AsyncIterator[_remote_log_metadata_service_pb2.ListRemoteLogSegmentsAtResponse]]:
         """Lists the segments that were not gone at a past time, in the states of then, by start offset, in pages of at most 500. Read from the
         history, for people who look into what happened; no fast path.
 
@@ -793,10 +593,7 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_metadata_service_pb2.UpdateTaskPausesRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _remote_log_metadata_service_pb2.UpdateTaskPausesResponse,
-        _abc.Awaitable[_remote_log_metadata_service_pb2.UpdateTaskPausesResponse],
-    ]:
+    ) -> _typing.Union[_remote_log_metadata_service_pb2.UpdateTaskPausesResponse, _abc.Awaitable[_remote_log_metadata_service_pb2.UpdateTaskPausesResponse]]:
         """Pauses or resumes the tasks of partitions and topics, for whoever works for them. What is paused already stays as it was paused.
 
         Errors: none beyond the service's.
@@ -807,15 +604,10 @@ class RemoteLogMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _remote_log_metadata_service_pb2.ListTaskPausesRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _abc.Iterator[_remote_log_metadata_service_pb2.ListTaskPausesResponse],
-        _abc.AsyncIterator[_remote_log_metadata_service_pb2.ListTaskPausesResponse],
-    ]:
+    ) -> _typing.Union[_abc.Iterator[_remote_log_metadata_service_pb2.ListTaskPausesResponse], _abc.AsyncIterator[_remote_log_metadata_service_pb2.ListTaskPausesResponse]]:
         """Lists everything that is paused, in pages of at most 500. Whoever copies and expires asks before it begins, and from time to time.
 
         Errors: none beyond the service's.
         """
 
-def add_RemoteLogMetadataServiceServicer_to_server(
-    servicer: RemoteLogMetadataServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]
-) -> None: ...
+def add_RemoteLogMetadataServiceServicer_to_server(servicer: RemoteLogMetadataServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
