@@ -83,6 +83,8 @@ class RemoteStorageManagerContract:
         assert result.stored_bytes == described.stored_bytes
         assert described.codec != "none" or result.stored_bytes >= len(segment.log)
         assert result.custom_metadata is None or len(result.custom_metadata) <= 128
+        index = await rsm.fetch_index(segment.metadata, IndexType.REMOTE_LOG_INDEX)
+        assert result.remote_log_index == index
 
     async def test_a_repeated_copy_answers_as_the_first_and_overwrites_nothing(
         self, rsm: RemoteStorageManager

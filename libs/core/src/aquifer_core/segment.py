@@ -230,11 +230,14 @@ class CopyResult:
         custom_metadata: opaque bytes to keep with the segment's metadata, at most 128; None for nothing.
         stored_bytes: bytes written to the store, all objects together.
         log_sha256: hex SHA-256 of the original `.log` bytes.
+        remote_log_index: that was stored with the segment; None when it is large or the copy only repeats an earlier one: it can be
+            fetched then.
     """
 
     custom_metadata: bytes | None
     stored_bytes: int
     log_sha256: str
+    remote_log_index: bytes | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

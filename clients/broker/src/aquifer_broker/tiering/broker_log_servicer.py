@@ -86,7 +86,11 @@ def _step_to_pb(step: int | CopyResult, size_bytes: int) -> pb.CopySegmentRespon
         return pb.CopySegmentResponse(sent_bytes=step)
     return pb.CopySegmentResponse(
         sent_bytes=size_bytes,
-        result=pb.CopyResult(custom_metadata=step.custom_metadata, stored_bytes=step.stored_bytes),
+        result=pb.CopyResult(
+            custom_metadata=step.custom_metadata,
+            stored_bytes=step.stored_bytes,
+            remote_log_index=step.remote_log_index,
+        ),
     )
 
 

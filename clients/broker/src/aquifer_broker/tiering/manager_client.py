@@ -202,6 +202,7 @@ class ManagerClient:
             min_one_batch=request.min_one_batch,
             isolation_level=convert.isolation_to_pb(request.isolation),
             lineage=convert.lineage_to_pb(dict(request.lineage)),
+            local_log_start_offset=request.local_log_start_offset,
         )
         answers = call_stream(
             self._fetch,
@@ -245,6 +246,7 @@ class ManagerClient:
                 lineage=convert.lineage_to_pb(dict(request.lineage)),
                 reach_bytes=reach_bytes,
                 fresh=fresh,
+                local_log_start_offset=request.local_log_start_offset,
             ),
             deadline_s=deadline_s,
             retry=False,

@@ -123,6 +123,7 @@ class InMemoryRemoteStorageManager(RemoteStorageManager):
             custom_metadata=_CUSTOM_METADATA,
             stored_bytes=stored.stored_bytes,
             log_sha256=stored.log_sha256,
+            remote_log_index=stored.indexes[IndexType.REMOTE_LOG_INDEX],
         )
 
     async def fetch_log_segment(

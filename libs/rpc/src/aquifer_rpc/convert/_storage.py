@@ -10,6 +10,7 @@ def copy_result_to_pb(result: CopyResult) -> pb.CopyLogSegmentDataResponse:
         custom_metadata=result.custom_metadata,
         stored_bytes=result.stored_bytes,
         log_sha256=result.log_sha256,
+        remote_log_index=result.remote_log_index,
     )
 
 
@@ -19,6 +20,7 @@ def copy_result_from_pb(message: pb.CopyLogSegmentDataResponse) -> CopyResult:
         custom_metadata=message.custom_metadata if message.HasField("custom_metadata") else None,
         stored_bytes=message.stored_bytes,
         log_sha256=message.log_sha256,
+        remote_log_index=message.remote_log_index if message.HasField("remote_log_index") else None,
     )
 
 

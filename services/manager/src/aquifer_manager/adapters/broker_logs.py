@@ -252,4 +252,5 @@ def _copy_result_from_pb(result: pb.CopyResult) -> CopyResult:
         custom_metadata=result.custom_metadata if result.HasField("custom_metadata") else None,
         stored_bytes=result.stored_bytes,
         log_sha256="",
+        remote_log_index=result.remote_log_index if result.HasField("remote_log_index") else None,
     )

@@ -20,6 +20,7 @@ class FetchRequest:
         lineage: the leader's epochs, for holes at a segment's end and for aborted transactions.
         reach_bytes: how far a reusable plan should reach; 0: none is wanted.
         fresh: what an earlier plan named is gone; nothing remembered will do.
+        local_log_start_offset: what lies at or after it the broker looks up itself; None: it did not tell.
     """
 
     topic_id_partition: TopicIdPartition
@@ -31,6 +32,7 @@ class FetchRequest:
     lineage: tuple[LeaderEpochEntry, ...] = ()
     reach_bytes: int = 0
     fresh: bool = False
+    local_log_start_offset: int | None = None
 
     def epochs(self) -> LeaderEpochCache:
         """The lineage; a caller that gave none means the one epoch."""

@@ -108,6 +108,9 @@ def fetch_request_from_pb(message: pb.FetchRequest | pb.PlanFetchRequest) -> Fet
         lineage=tuple(
             LeaderEpochEntry(entry.epoch, entry.start_offset) for entry in message.lineage
         ),
+        local_log_start_offset=(
+            message.local_log_start_offset if message.HasField("local_log_start_offset") else None
+        ),
     )
 
 

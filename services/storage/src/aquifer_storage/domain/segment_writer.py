@@ -42,6 +42,7 @@ logger = structlog.get_logger(__name__)
 
 _BUSY_RETRY_MS = 1_000
 _LOOK_LATER_MAX_BYTES = 16 << 20
+_TOLD_CHUNKS = 8192  # some 650 KB, well below what one message may hold
 _OTHER_COPY_LOOKS = 10
 _OTHER_COPY_PAUSE_S = 0.3
 
@@ -97,11 +98,10 @@ class SegmentWriter:
         async with self._locks.hold(metadata.segment_id):
             looks_first = not self._may_look_later(metadata)
             copied = await self._manifests.find(metadata) if looks_first else None
-            if copied is not None:
-                await _drain(data.log_segment)
-                logger.info("segment_was_copied_before", segment_id=str(metadata.segment_id))
-            else:
-                copied = await self._copy(metadata, data)
+            if copied is None:
+                return await self._copy(metadata, data)
+            await _drain(data.log_segment)
+            logger.info("segment_was_copied_before", segment_id=str(metadata.segment_id))
         return _copy_result(copied)
 
     async def rewrap(self, metadata: RemoteLogSegmentMetadata) -> Rewrapped:
@@ -134,9 +134,7 @@ class SegmentWriter:
             metadata.topic_id_partition.topic
         )
 
-    async def _copy(
-        self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
-    ) -> StoredManifest:
+    async def _copy(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> CopyResult:
         keys = self._keys.of(metadata)
         topic = self._options.of_topic(metadata.topic_id_partition.topic)
         transform = await self._transforms.begin(metadata)
@@ -161,12 +159,13 @@ class SegmentWriter:
                     log = await pipeline.run(data.log_segment, upload)
                 if not upload.is_confirmed:
                     await self._check_stored_size(keys.log, log.stored_bytes)
-                copied = await self._finish(metadata, data, log, transform)
+                table = RemoteLogIndex(log.chunks)
+                copied = await self._finish(metadata, data, log, table, transform)
                 await self._check_still_there(copied)
-                return copied
+                return _copy_result(copied, table)
         except OvertakenError:
             await upload.abort()
-            return await self._wait_for_other(metadata)
+            return _copy_result(await self._wait_for_other(metadata))
         except BaseException as error:
             logger.warning(
                 "segment_copy_failed", segment_id=str(metadata.segment_id), error=repr(error)
@@ -213,9 +212,9 @@ class SegmentWriter:
         metadata: RemoteLogSegmentMetadata,
         data: LogSegmentData,
         log: CopiedLog,
+        table: RemoteLogIndex,
         transform: SegmentTransform,
     ) -> StoredManifest:
-        table = RemoteLogIndex(log.chunks)
         if index_bytes(data) <= self._options.manifest_bundle_max_bytes:
             bundle = build_bundle(metadata, data, table, transform)
         else:
@@ -287,12 +286,14 @@ async def _drain(source: LogSource) -> None:
         pass
 
 
-def _copy_result(copied: StoredManifest) -> CopyResult:
+def _copy_result(copied: StoredManifest, table: RemoteLogIndex | None = None) -> CopyResult:
     manifest = copied.manifest
     if BundlePart.REMOTE_LOG_INDEX not in manifest.parts:
         raise CorruptSegmentError(f"manifest {copied.keys.manifest} has no remote log index")
+    is_told = table is not None and len(table) <= _TOLD_CHUNKS
     return CopyResult(
         custom_metadata=manifest.custom_metadata,
         stored_bytes=manifest.stored_bytes(copied.size_bytes),
         log_sha256=manifest.log.sha256,
+        remote_log_index=table.encode() if table is not None and is_told else None,
     )

@@ -242,26 +242,35 @@ class CopyLogSegmentDataResponse(_message.Message):
     CUSTOM_METADATA_FIELD_NUMBER: _builtins.int
     STORED_BYTES_FIELD_NUMBER: _builtins.int
     LOG_SHA256_FIELD_NUMBER: _builtins.int
+    REMOTE_LOG_INDEX_FIELD_NUMBER: _builtins.int
     custom_metadata: _builtins.bytes
     """Opaque bytes to keep with the segment's metadata, at most 128; absent for nothing."""
     stored_bytes: _builtins.int
     """Bytes written to the store, all objects together."""
     log_sha256: _builtins.str
     """Hex SHA-256 of the original `.log` bytes."""
+    remote_log_index: _builtins.bytes
+    """The remote log index that was stored with the segment; absent when it is large or the segment was copied before: `FetchIndex` has it."""
     def __init__(
         self,
         *,
         custom_metadata: _builtins.bytes | None = ...,
         stored_bytes: _builtins.int = ...,
         log_sha256: _builtins.str = ...,
+        remote_log_index: _builtins.bytes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_custom_metadata", b"_custom_metadata", "custom_metadata", b"custom_metadata"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_custom_metadata", b"_custom_metadata", "_remote_log_index", b"_remote_log_index", "custom_metadata", b"custom_metadata", "remote_log_index", b"remote_log_index"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_custom_metadata", b"_custom_metadata", "custom_metadata", b"custom_metadata", "log_sha256", b"log_sha256", "stored_bytes", b"stored_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_custom_metadata", b"_custom_metadata", "_remote_log_index", b"_remote_log_index", "custom_metadata", b"custom_metadata", "log_sha256", b"log_sha256", "remote_log_index", b"remote_log_index", "stored_bytes", b"stored_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__custom_metadata: _TypeAlias = _typing.Literal["custom_metadata"]  # noqa: Y015
     _WhichOneofArgType__custom_metadata: _TypeAlias = _typing.Literal["_custom_metadata", b"_custom_metadata"]  # noqa: Y015
+    _WhichOneofReturnType__remote_log_index: _TypeAlias = _typing.Literal["remote_log_index"]  # noqa: Y015
+    _WhichOneofArgType__remote_log_index: _TypeAlias = _typing.Literal["_remote_log_index", b"_remote_log_index"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__custom_metadata) -> _WhichOneofReturnType__custom_metadata | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__remote_log_index) -> _WhichOneofReturnType__remote_log_index | None: ...
 
 Global___CopyLogSegmentDataResponse: _TypeAlias = CopyLogSegmentDataResponse  # noqa: Y015
 
