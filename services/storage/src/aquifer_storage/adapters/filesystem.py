@@ -143,6 +143,27 @@ class FilesystemObjectStore:
             record.received(len(answer) if isinstance(answer, bytes) else 0)
             return answer
 
+    def publish(self, temporary: Path, path: Path, *, replace: bool) -> bool:
+        """Sync a file and make it visible under its name; false when there is one that may not be replaced. Blocks."""
+        _sync(temporary)
+        while True:
+            with suppress(FileExistsError, FileNotFoundError):  # deletions take directories away
+                path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                if replace:
+                    temporary.replace(path)
+                else:
+                    path.hardlink_to(temporary)
+            except FileExistsError:
+                _sync_names(path, self._root)
+                return False
+            except FileNotFoundError:
+                if not temporary.exists():
+                    raise
+                continue  # a deletion next to it took the directory away
+            _sync_names(path, self._root)
+            return True
+
     def _path(self, key: str) -> Path:
         path = self._root / key
         if ".." in path.parts or not path.is_relative_to(self._root):
@@ -169,18 +190,15 @@ class FilesystemObjectStore:
         _make_file(temporary)
         try:
             temporary.write_bytes(data)
-            return publish(temporary, path, replace=replace)
+            return self.publish(temporary, path, replace=replace)
         finally:
             temporary.unlink(missing_ok=True)
 
     def _unlink(self, path: Path) -> None:
         path.unlink(missing_ok=True)
         for folder in path.parents:
-            if folder == self._root:
-                return
-            try:
-                folder.rmdir()
-            except OSError:
+            if folder == self._root or not _is_removed(folder):
+                _sync_directory(folder)
                 return
 
     def _find(self, prefix: str) -> list[ObjectInfo]:
@@ -237,7 +255,7 @@ class _FileUpload:
             done = await self._store.request(
                 "complete_upload",
                 self._key,
-                lambda: publish(self._path, self._target, replace=False),
+                lambda: self._store.publish(self._path, self._target, replace=False),
             )
         await self.abort()
         return done
@@ -260,24 +278,28 @@ class _FileUpload:
             ) from error
 
 
-def publish(temporary: Path, path: Path, *, replace: bool = True) -> bool:
-    """Sync a file and make it visible under its name; false when there is one that may not be replaced."""
-    _sync(temporary)
-    while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            if replace:
-                temporary.replace(path)
-            else:
-                path.hardlink_to(temporary)
-        except FileExistsError:
-            return False
-        except FileNotFoundError:
-            if not temporary.exists():
-                raise
-            continue  # a deletion next to it took the directory away
-        _sync(path.parent)
+def _sync_names(path: Path, root: Path) -> None:
+    """Make the name of a file last, and those of its directories, which whoever made them may not have synced yet."""
+    for folder in path.parents:
+        _sync_directory(folder)
+        if folder == root:
+            return
+
+
+def _sync_directory(folder: Path) -> None:
+    with suppress(FileNotFoundError):  # deleted meanwhile
+        _sync(folder)
+
+
+def _is_removed(folder: Path) -> bool:
+    """Remove a directory that is empty."""
+    try:
+        folder.rmdir()
+    except FileNotFoundError:
         return True
+    except OSError:
+        return False
+    return True
 
 
 def _sync(path: Path) -> None:

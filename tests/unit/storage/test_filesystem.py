@@ -1,0 +1,50 @@
+"""Objects in files: what was written stays through a power cut, and writes next to deletions succeed."""
+
+import asyncio
+from pathlib import Path
+
+from aquifer_storage.adapters.filesystem import FilesystemObjectStore
+from fixtures.power_cut import PowerCut
+
+
+async def test_what_was_written_is_there_and_what_was_deleted_is_gone_after_a_power_cut(
+    tmp_path: Path,
+) -> None:
+    """Directories are new as well, and a broker deletes what storage has acknowledged."""
+    root = tmp_path / "store"
+    with PowerCut() as cut:
+        store = FilesystemObjectStore(root)
+        await store.check()
+        await store.create("topic/0/one.log", b"123")
+        await store.put("topic/0/one.manifest", b"4")
+        upload = await store.start_upload("other/1/two.log", 3)
+        await upload.put_part(1, b"567")
+        assert await upload.complete()
+        await store.put("topic/1/three.log", b"8")
+        await store.delete(["topic/0/one.manifest"])
+        after = FilesystemObjectStore(cut.leave(root, tmp_path / "left"))
+    assert await after.get("topic/0/one.log") == b"123"
+    assert await after.get("other/1/two.log") == b"567"
+    assert await after.get("topic/1/three.log") == b"8"
+    assert await after.size_bytes("topic/0/one.manifest") is None
+    await store.close()
+    await after.close()
+
+
+async def test_objects_are_written_while_their_directory_is_deleted_with_its_last_object(
+    tmp_path: Path,
+) -> None:
+    store = FilesystemObjectStore(tmp_path)
+
+    async def come_and_go(number: int) -> None:
+        for turn in range(400):
+            key = f"topic/{number % 2}/{number}-{turn}"
+            assert await store.create(key, b"1")
+            assert await store.get(key) == b"1"
+            await store.delete([key])
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(8):
+            group.create_task(come_and_go(number))
+    assert [found async for found in store.list_objects("")] == []
+    await store.close()
