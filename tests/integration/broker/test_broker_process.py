@@ -5,10 +5,7 @@ import os
 import shutil
 import signal
 import sys
-import uuid
-from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +18,8 @@ from aquifer_rpc.channel import connect
 from aquifer_rpc.server import GrpcServer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from fixtures.broker_logs import client_batch
+from fixtures.broker_process import running, wire, write_properties
 from fixtures.kafka_clients import consume, create_topic, in_thread, poll_messages, produce
-from fixtures.kafka_wire import KafkaWire
 from fixtures.metadata_process import free_addresses
 from fixtures.metadata_process import running as running_metadata
 from fixtures.metadata_service import metadata_settings
@@ -36,83 +33,6 @@ WAIT_S = 120.0
 NOT_LEADER_OR_FOLLOWER = 6
 STORAGE_ERROR = 56
 VALUES = [str(number).encode() for number in range(1000)]
-
-
-def write_properties(path: Path, **more: str) -> Path:
-    """Write a `server.properties`; `more` has underscores for dots."""
-    properties = {
-        "node.id": "1",
-        "listeners": "PLAINTEXT://127.0.0.1:0",
-        "log.dirs": str(path.parent / "logs"),
-        "group.initial.rebalance.delay.ms": "0",
-        "aquifer.metadata.endpoints": "127.0.0.1:1",
-        "aquifer.log.format": "json",
-        **{key.replace("_", "."): value for key, value in more.items()},
-    }
-    path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-    return path
-
-
-class BrokerProcess:
-    """A running `aquifer-broker`, whose log goes to a file: a pipe that nobody empties would stop it."""
-
-    def __init__(self, process: Process, log: Path) -> None:
-        self.process = process
-        self._log = log
-        self._seen = 0
-
-    @property
-    def lines(self) -> list[str]:
-        """Everything that it has logged."""
-        return self._log.read_text().splitlines()
-
-    async def line_with(self, text: str) -> str:
-        """Wait for a line of its log, behind the one that was waited for last."""
-
-        def found() -> str | None:
-            # Before the log is read: what it says at its end must not be missed.
-            ended = self.process.returncode is not None
-            for number, line in enumerate(self.lines[self._seen :], self._seen + 1):
-                if text in line:
-                    self._seen = number
-                    return line
-            assert not ended, f"the broker ended without {text!r}"
-            return None
-
-        line = await eventually(found, timeout_s=WAIT_S, interval_s=0.05)
-        assert line is not None
-        return line
-
-    async def address(self) -> str:
-        """Wait until it serves."""
-        line = await self.line_with("broker_ready")
-        port = line.partition('"PLAINTEXT": ')[2].partition("}")[0]
-        return f"127.0.0.1:{port}"
-
-    async def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
-        """End it and return its exit code."""
-        self.process.send_signal(how)
-        return await self.ended()
-
-    async def ended(self) -> int:
-        """Wait for its end and return its exit code."""
-        async with asyncio.timeout(WAIT_S):
-            return await self.process.wait()
-
-
-@asynccontextmanager
-async def running(properties: Path, *arguments: str) -> AsyncIterator[BrokerProcess]:
-    """Run a broker, killed at the end if it still runs."""
-    command = [sys.executable, "-m", "aquifer_broker", str(properties), *arguments]
-    log = properties.with_name(f"broker-{uuid.uuid4().hex}.log")
-    with log.open("wb") as errors:
-        process = await asyncio.create_subprocess_exec(*command, stderr=errors)
-    try:
-        yield BrokerProcess(process, log)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 async def exit_of(properties: Path, *arguments: str) -> tuple[int, Sequence[str]]:
@@ -143,11 +63,6 @@ def read_from_start(address: str, topic: str, count: int) -> list[bytes | None]:
         return [message.value() for message in poll_messages(consumer, count)]
     finally:
         consumer.close()
-
-
-def wire(address: str) -> KafkaWire:
-    """A connection that answers with error codes."""
-    return KafkaWire(int(address.rpartition(":")[2]))
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,7 @@ class Cleaning:
 
     def see(self, broker_id: int, topics: tuple[TopicInfo, ...]) -> None:
         broker = BrokerInfo(broker_id=broker_id, incarnation="i")
+        self.store.brokers = {broker_id: broker}
         self.view.apply(
             ClusterUpdate(
                 version=self.view.version + 1, is_snapshot=True, brokers=(broker,), topics=topics

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from aquifer_broker.cluster.ports import GroupOffset
+from aquifer_broker.cluster.ports import Coordination, GroupOffset
 from aquifer_broker.cluster.view import BrokerInfo, ClusterUpdate, ClusterView
 from aquifer_broker.coordination.group_coordinator import GroupCoordinator
 from aquifer_broker.coordination.group_values import GroupSettings, JoinRequest, MemberIdentity
@@ -33,15 +33,23 @@ class HeldStore(InMemoryClusterMetadata):
         self.go = asyncio.Event()
         self.go.set()
 
-    async def commit_offsets(self, group_id: str, offsets: Sequence[GroupOffset]) -> None:
-        await self._held()
-        await super().commit_offsets(group_id, offsets)
-
-    async def delete_offsets(
-        self, group_id: str, partitions: Sequence[tuple[str, int]] | None
+    async def commit_offsets(
+        self,
+        group_id: str,
+        offsets: Sequence[GroupOffset],
+        coordination: Coordination | None = None,
     ) -> None:
         await self._held()
-        await super().delete_offsets(group_id, partitions)
+        await super().commit_offsets(group_id, offsets, coordination)
+
+    async def delete_offsets(
+        self,
+        group_id: str,
+        partitions: Sequence[tuple[str, int]] | None,
+        coordination: Coordination | None = None,
+    ) -> None:
+        await self._held()
+        await super().delete_offsets(group_id, partitions, coordination)
 
     async def _held(self) -> None:
         go = self.go
@@ -74,7 +82,7 @@ class Groups:
             offsets=self.store,
             settings=GroupSettings(initial_rebalance_delay_ms=0),
         )
-        broker = BrokerInfo(broker_id=1, incarnation="i")
+        broker = self.store.brokers[1] = BrokerInfo(broker_id=1, incarnation="i")
         self.view.apply(ClusterUpdate(version=1, is_snapshot=True, brokers=(broker,)))
 
     async def commit(

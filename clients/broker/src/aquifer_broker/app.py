@@ -123,7 +123,12 @@ class BrokerNode:
         starting.callback(services.groups.close)
         broker = self._describe(logs, tiering.broker_log_address if tiering is not None else "")
         lease = await starting.enter_async_context(
-            BrokerLease(metadata, broker, on_superseded=self._superseded)
+            BrokerLease(
+                metadata,
+                broker,
+                on_registered=services.groups.registered_as,
+                on_superseded=self._superseded,
+            )
         )
         await self._await_registration(lease, partitions)
         logger.info(

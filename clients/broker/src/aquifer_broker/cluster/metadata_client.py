@@ -16,6 +16,7 @@ from aquifer_rpc.cluster_parts import whole_changes
 from aquifer_broker.cluster.metadata_convert import (
     broker_to_pb,
     config_change_to_pb,
+    coordination_to_pb,
     group_offset_from_pb,
     group_offset_to_pb,
     new_partitions_to_pb,
@@ -26,6 +27,7 @@ from aquifer_broker.cluster.metadata_convert import (
 from aquifer_broker.cluster.ports import (
     ConfigChange,
     ConfigResource,
+    Coordination,
     GroupOffset,
     Lease,
     NewPartitions,
@@ -169,11 +171,17 @@ class GrpcClusterMetadata:
         )
         return ProducerIdBlock(first_id=answer.first_producer_id, count=answer.count)
 
-    async def commit_offsets(self, group_id: str, offsets: Sequence[GroupOffset]) -> None:
+    async def commit_offsets(
+        self, group_id: str, offsets: Sequence[GroupOffset], coordination: Coordination
+    ) -> None:
         """Stores all or none."""
         await call_unary(
             self._stub.CommitOffsets,
-            pb.CommitOffsetsRequest(group_id=group_id, offsets=map(group_offset_to_pb, offsets)),
+            pb.CommitOffsetsRequest(
+                group_id=group_id,
+                offsets=map(group_offset_to_pb, offsets),
+                coordinator=coordination_to_pb(coordination),
+            ),
             deadline_s=_OFFSETS_DEADLINE_S,
         )
 
@@ -189,12 +197,19 @@ class GrpcClusterMetadata:
         return [group_offset_from_pb(each) for each in answer.offsets]
 
     async def delete_offsets(
-        self, group_id: str, partitions: Sequence[tuple[str, int]] | None
+        self,
+        group_id: str,
+        partitions: Sequence[tuple[str, int]] | None,
+        coordination: Coordination,
     ) -> None:
         """Deletes some; None: the whole group. Idempotent."""
         await call_unary(
             self._stub.DeleteOffsets,
-            pb.DeleteOffsetsRequest(group_id=group_id, partitions=_partitions(partitions)),
+            pb.DeleteOffsetsRequest(
+                group_id=group_id,
+                partitions=_partitions(partitions),
+                coordinator=coordination_to_pb(coordination),
+            ),
             deadline_s=_OFFSETS_DEADLINE_S,
         )
 

@@ -9,6 +9,7 @@ from aquifer_core.ids import KafkaUuid
 from aquifer_broker.cluster.ports import (
     ConfigChange,
     ConfigOperation,
+    Coordination,
     GroupOffset,
     NewPartitions,
     NewTopic,
@@ -26,6 +27,7 @@ __all__ = [
     "broker_from_pb",
     "broker_to_pb",
     "config_change_to_pb",
+    "coordination_to_pb",
     "group_offset_from_pb",
     "group_offset_to_pb",
     "new_partitions_to_pb",
@@ -195,6 +197,15 @@ def group_offset_from_pb(message: pb.GroupOffset) -> GroupOffset:
         leader_epoch=message.leader_epoch,
         metadata=message.metadata,
         commit_timestamp_ms=message.commit_timestamp_ms,
+    )
+
+
+def coordination_to_pb(coordination: Coordination) -> pb.GroupCoordinator:
+    """By what this broker coordinates a group."""
+    return pb.GroupCoordinator(
+        broker_id=coordination.broker_id,
+        broker_epoch=coordination.broker_epoch,
+        cluster_version=coordination.cluster_version,
     )
 
 

@@ -70,7 +70,8 @@ class ClusterWatch:
 class BrokerLease:
     """This broker's registration, renewed while the context is open and ended when it is left.
 
-    `on_superseded` is called when another incarnation has this broker's id: the process must stop serving.
+    `on_registered` is called with the epoch of each registration, `on_superseded` when another incarnation has this broker's id: the
+    process must stop serving.
     """
 
     def __init__(
@@ -78,10 +79,12 @@ class BrokerLease:
         metadata: ClusterMetadata,
         broker: BrokerInfo,
         *,
+        on_registered: Callable[[int], None],
         on_superseded: Callable[[], None],
     ) -> None:
         self._metadata = metadata
         self._broker = broker
+        self._on_registered = on_registered
         self._on_superseded = on_superseded
         self._lease: Lease | None = None
         self._running = AsyncExitStack()
@@ -125,6 +128,7 @@ class BrokerLease:
     async def _register(self) -> Lease:
         lease = await self._metadata.register_broker(self._broker)
         self._broker = replace(self._broker, broker_epoch=lease.broker_epoch)
+        self._on_registered(lease.broker_epoch)
         logger.info("broker_registered", broker_epoch=lease.broker_epoch, lease_ms=lease.lease_ms)
         return lease
 

@@ -15,6 +15,7 @@ __all__ = [
     "ConfigChange",
     "ConfigOperation",
     "ConfigResource",
+    "Coordination",
     "GroupOffset",
     "Lease",
     "NewPartitions",
@@ -110,10 +111,26 @@ class GroupOffset:
     commit_timestamp_ms: int = 0
 
 
-class OffsetStore(Protocol):
-    """Where consumer groups' offsets are kept. Every method raises `UnavailableError` when it cannot be reached."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coordination:
+    """By which registration, and which version of the cluster, this broker coordinates a group."""
 
-    async def commit_offsets(self, group_id: str, offsets: Sequence[GroupOffset]) -> None:
+    broker_id: int
+    broker_epoch: int
+    cluster_version: int
+
+
+class OffsetStore(Protocol):
+    """Where consumer groups' offsets are kept. Every method raises `UnavailableError` when it cannot be reached.
+
+    Writes also raise, and change nothing:
+        PreconditionError: (STALE_BROKER_EPOCH) the registration of the coordinator is over.
+        ConcurrentUpdateError: brokers have registered since; `clusterVersion` of its metadata is the version to be seen.
+    """
+
+    async def commit_offsets(
+        self, group_id: str, offsets: Sequence[GroupOffset], coordination: Coordination
+    ) -> None:
         """Stores all or none."""
         ...
 
@@ -124,7 +141,10 @@ class OffsetStore(Protocol):
         ...
 
     async def delete_offsets(
-        self, group_id: str, partitions: Sequence[tuple[str, int]] | None
+        self,
+        group_id: str,
+        partitions: Sequence[tuple[str, int]] | None,
+        coordination: Coordination,
     ) -> None:
         """Deletes some; None: the whole group. Idempotent."""
         ...

@@ -8,9 +8,11 @@ from typing import TypeVar
 import structlog
 from kio.schema.errors import ErrorCode
 
-from aquifer_broker.cluster.ports import GroupOffset, OffsetStore
-from aquifer_broker.cluster.view import BrokerInfo, ClusterChange, ClusterView
+from aquifer_broker.cluster.ports import Coordination, GroupOffset, OffsetStore
+from aquifer_broker.cluster.view import BrokerInfo, ClusterView
+from aquifer_broker.coordination.coordinated_offsets import CoordinatedOffsets
 from aquifer_broker.coordination.group import Group
+from aquifer_broker.coordination.group_placement import GroupPlacement, GroupRefusedError, Moved
 from aquifer_broker.coordination.group_values import (
     GroupSettings,
     GroupState,
@@ -21,7 +23,6 @@ from aquifer_broker.coordination.group_values import (
     SyncResult,
 )
 from aquifer_broker.coordination.offset_turns import OffsetTurns
-from aquifer_broker.coordination.placement import coordinator_of
 
 __all__ = ["GroupCoordinator"]
 
@@ -40,28 +41,37 @@ class GroupCoordinator:
         self, *, node_id: int, view: ClusterView, offsets: OffsetStore, settings: GroupSettings
     ) -> None:
         self.offsets = offsets
-        self._node_id = node_id
-        self._view = view
+        self._writes = CoordinatedOffsets(offsets=offsets, view=view)
+        self._placement = GroupPlacement(node_id=node_id, view=view)
         self._settings = settings
         self._groups: dict[str, Group] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._turns = OffsetTurns()
-        view.on_change(self._brokers_changed)
+        self._placement.on_moved(self._drop_moved)
+
+    def registered_as(self, broker_epoch: int) -> None:
+        """This broker has a new lease; groups of the one before begin anew."""
+        self._placement.registered_as(broker_epoch)
+
+    def on_moved(self, listener: Callable[[Moved], None]) -> None:
+        """Calls the listener when groups have, or may have had, another coordinator."""
+        self._placement.on_moved(listener)
 
     def coordinator(self, group_id: str) -> BrokerInfo | None:
         """The broker that coordinates a group; None: no live broker is known."""
-        alive = {broker.broker_id: broker for broker in self._view.live_brokers()}
-        broker_id = coordinator_of(group_id, alive)
-        return alive[broker_id] if broker_id is not None else None
+        return self._placement.coordinator(group_id)
 
     def refusal(self, group_id: str) -> ErrorCode:
         """Why this broker cannot serve a group; NONE: it can."""
-        if group_id == "":
-            return ErrorCode.invalid_group_id
-        broker = self.coordinator(group_id)
-        if broker is None:
-            return ErrorCode.coordinator_not_available
-        return ErrorCode.none if broker.broker_id == self._node_id else ErrorCode.not_coordinator
+        return self._placement.refusal(group_id)
+
+    def coordination(self, group_id: str) -> Coordination:
+        """What a deletion goes with that is decided from here on.
+
+        Raises:
+            GroupRefusedError: this broker does not coordinate the group.
+        """
+        return self._placement.coordination(group_id)
 
     def get(self, group_id: str) -> Group | None:
         """A group with members or a past here."""
@@ -139,26 +149,39 @@ class GroupCoordinator:
             return refusal
         partitions = [(each.topic, each.partition) for each in offsets]
         async with self.writing(group_id, partitions):
-            group = self._groups.get(group_id)
-            if group is None:
-                if generation_id >= 0:
-                    return ErrorCode.illegal_generation
-                group = self._groups[group_id] = Group(group_id, self._settings)
-            error = group.check_commit(identity, generation_id, _now_ms())
-            if error is ErrorCode.none and offsets:
-                await self.offsets.commit_offsets(group_id, offsets)
-            return error
+            while True:
+                try:
+                    coordination = self.coordination(group_id)
+                    error = self._check_commit(group_id, identity, generation_id)
+                    if error is not ErrorCode.none or not offsets:
+                        return error
+                    if await self._writes.commit(group_id, offsets, coordination):
+                        return ErrorCode.none
+                except GroupRefusedError as refused:
+                    return refused.kafka_error_code
+
+    def _check_commit(
+        self, group_id: str, identity: MemberIdentity, generation_id: int
+    ) -> ErrorCode:
+        group = self._groups.get(group_id)
+        if group is None:
+            if generation_id >= 0:
+                return ErrorCode.illegal_generation
+            group = self._groups[group_id] = Group(group_id, self._settings)
+        return group.check_commit(identity, generation_id, _now_ms())
 
     async def delete(self, group_id: str) -> ErrorCode:
         """Deletes an empty group with its offsets.
 
         Raises:
             UnavailableError, TimeoutError: the offsets could not be deleted.
+            GroupRefusedError: this broker has lost the group meanwhile.
         """
         refusal = self.refusal(group_id)
         if refusal is not ErrorCode.none:
             return refusal
         async with self.writing(group_id):
+            coordination = self.coordination(group_id)
             known = group_id in self._groups or await self.offsets.fetch_offsets(group_id, None)
             group = self._groups.get(group_id)
             if group is not None and group.state is not GroupState.EMPTY:
@@ -167,8 +190,22 @@ class GroupCoordinator:
                 return ErrorCode.group_id_not_found
             # Before the offsets: who joins from here on is in a group of its own, and commits after the deletion.
             self._drop(group_id, ErrorCode.group_id_not_found)
-            await self.offsets.delete_offsets(group_id, None)
+            await self.delete_offsets(group_id, None, coordination)
             return ErrorCode.none
+
+    async def delete_offsets(
+        self,
+        group_id: str,
+        partitions: Sequence[tuple[str, int]] | None,
+        coordination: Coordination,
+    ) -> None:
+        """Deletes offsets, None: all of the group; inside `writing`, with the coordination of before it was decided.
+
+        Raises:
+            UnavailableError, TimeoutError: they could not be deleted, or brokers have registered meanwhile.
+            GroupRefusedError: this broker has lost the group meanwhile.
+        """
+        await self._writes.delete(group_id, partitions, coordination)
 
     def writing(
         self, group_id: str, partitions: Collection[tuple[str, int]] | None = None
@@ -191,11 +228,9 @@ class GroupCoordinator:
         for group_id in tuple(self._groups):
             self._drop(group_id, ErrorCode.not_coordinator)
 
-    def _brokers_changed(self, change: ClusterChange) -> None:
-        if not change.brokers_changed:
-            return
+    def _drop_moved(self, moved: Moved) -> None:
         for group_id in tuple(self._groups):
-            if self.refusal(group_id) is not ErrorCode.none:
+            if moved(group_id):
                 logger.info("group_moved", group=group_id)
                 self._drop(group_id, ErrorCode.not_coordinator)
 

@@ -1,6 +1,7 @@
 """Deletes offsets that nobody needs: of idle groups after `offsets.retention.minutes`, and of deleted topics."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import structlog
@@ -9,6 +10,7 @@ from aquifer_core.ports import Clock
 from aquifer_broker.cluster.ports import GroupOffset
 from aquifer_broker.cluster.view import ClusterChange, ClusterView
 from aquifer_broker.coordination.group_coordinator import GroupCoordinator
+from aquifer_broker.coordination.group_placement import GroupRefusedError, Moved
 from aquifer_broker.coordination.group_values import GroupState
 
 __all__ = ["OffsetCleanup"]
@@ -46,7 +48,7 @@ class OffsetCleanup:
         self._deleted_topics: dict[str, int] = {}
         self._empty: dict[str, _Empty] = {}
         view.on_change(self._note_deleted)
-        view.on_change(self._note_moved)
+        groups.on_moved(self._note_moved)
 
     def on_deleted_topics(self, wake: Callable[[], None]) -> None:
         """Calls `wake` when topics were deleted, so that their offsets go at once."""
@@ -62,7 +64,7 @@ class OffsetCleanup:
         stored = await self._groups.offsets.list_groups()
         self._look_for_empty(stored)
         for group_id in stored:
-            if not self._groups.refusal(group_id):
+            with suppress(GroupRefusedError):
                 await self._clean(group_id, deleted_topics)
         for topic, deleted_ms in deleted_topics.items():
             if self._deleted_topics.get(topic) == deleted_ms:
@@ -86,11 +88,13 @@ class OffsetCleanup:
             self._empty[group_id] = known if known and is_same else _Empty(visits, now_s)
 
     async def _clean(self, group_id: str, deleted_topics: dict[str, int]) -> None:
+        self._groups.coordination(group_id)
         async with self._groups.writing(group_id):
+            coordination = self._groups.coordination(group_id)
             offsets = await self._groups.offsets.fetch_offsets(group_id, None)
             if self._is_expired(group_id, offsets):
                 logger.info("group_expired", group=group_id, offsets=len(offsets))
-                await self._groups.offsets.delete_offsets(group_id, None)
+                await self._groups.delete_offsets(group_id, None, coordination)
                 self._groups.forget_empty(group_id)
                 return
             # A topic may exist again under its name, with offsets committed since.
@@ -101,7 +105,7 @@ class OffsetCleanup:
             ]
             if gone:
                 logger.info("offsets_of_deleted_topics_removed", group=group_id, offsets=len(gone))
-                await self._groups.offsets.delete_offsets(group_id, gone)
+                await self._groups.delete_offsets(group_id, gone, coordination)
 
     def _is_expired(self, group_id: str, offsets: Sequence[GroupOffset]) -> bool:
         group = self._groups.get(group_id)
@@ -122,9 +126,8 @@ class OffsetCleanup:
         now_ms = self._clock.now_ms()
         self._deleted_topics.update((topic.name, now_ms) for topic in change.deleted_topics)
 
-    def _note_moved(self, change: ClusterChange) -> None:
-        """What another broker coordinates now may have members there, and be back before the next pass."""
-        if change.brokers_changed:
-            for group_id in tuple(self._empty):
-                if self._groups.refusal(group_id):
-                    del self._empty[group_id]
+    def _note_moved(self, moved: Moved) -> None:
+        """What another broker coordinates, or did for a moment, may have had members there."""
+        for group_id in tuple(self._empty):
+            if moved(group_id):
+                del self._empty[group_id]

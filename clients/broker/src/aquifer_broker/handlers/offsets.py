@@ -176,11 +176,13 @@ class OffsetDeleteHandler:
             (topic.name, each.partition_index) for topic in body.topics for each in topic.partitions
         ]
         try:
-            async with self._services.groups.writing(body.group_id):
+            groups = self._services.groups
+            async with groups.writing(body.group_id):
+                coordination = groups.coordination(body.group_id)
                 error, subscribed = await self._refusal(body.group_id)
                 free = [each for each in asked if each[0] not in subscribed]
                 if error is ErrorCode.none and free:
-                    await self._services.groups.offsets.delete_offsets(body.group_id, free)
+                    await groups.delete_offsets(body.group_id, free, coordination)
         except Exception as failure:
             logger.warning("offsets_not_deleted", group=body.group_id, error=str(failure))
             error = error_code_of(failure, unavailable=ErrorCode.coordinator_not_available)
@@ -206,10 +208,7 @@ class OffsetDeleteHandler:
 
     async def _refusal(self, group_id: str) -> tuple[ErrorCode, set[str]]:
         groups = self._services.groups
-        refusal = groups.refusal(group_id)
         group = groups.get(group_id)
-        if refusal is not ErrorCode.none:
-            return refusal, set()
         if group is None:
             known = await groups.offsets.fetch_offsets(group_id, None)
             return ErrorCode.none if known else ErrorCode.group_id_not_found, set()

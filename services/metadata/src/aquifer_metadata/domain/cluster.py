@@ -228,6 +228,20 @@ class GroupOffset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCoordinator:
+    """A broker that says that it coordinates a group.
+
+    Attributes:
+        broker_epoch: of its registration.
+        cluster_version: of the cluster metadata by which it does.
+    """
+
+    broker_id: int
+    broker_epoch: int
+    cluster_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionState:
     """State of a transactional id.
 

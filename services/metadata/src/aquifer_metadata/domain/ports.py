@@ -15,6 +15,7 @@ from aquifer_metadata.domain.cluster import (
     ClusterChange,
     ConfigChange,
     ConfigResource,
+    GroupCoordinator,
     GroupOffset,
     IsrChange,
     NewPartitions,
@@ -135,10 +136,17 @@ class PartitionStore(Protocol):
 
 
 class GroupStore(Protocol):
-    """Offsets of consumer groups."""
+    """Offsets of consumer groups.
 
-    async def commit(self, group_id: str, offsets: Sequence[GroupOffset]) -> None:
-        """Stores offsets, all or none."""
+    Writes for a coordinator raise, and change nothing:
+        PreconditionError: its registration is over (STALE_BROKER_EPOCH).
+        ConcurrentUpdateError: another broker may have coordinated the group since it looked.
+    """
+
+    async def commit(
+        self, group_id: str, offsets: Sequence[GroupOffset], coordinator: GroupCoordinator | None
+    ) -> None:
+        """Stores offsets, all or none; without a coordinator in any case."""
         ...
 
     async def fetch(
@@ -147,8 +155,13 @@ class GroupStore(Protocol):
         """Those offsets that exist; of all partitions when none are named."""
         ...
 
-    async def delete(self, group_id: str, partitions: Sequence[TopicPartition]) -> None:
-        """Deletes offsets, of the whole group when no partitions are named; idempotent."""
+    async def delete(
+        self,
+        group_id: str,
+        partitions: Sequence[TopicPartition],
+        coordinator: GroupCoordinator | None,
+    ) -> None:
+        """Deletes offsets, of the whole group when no partitions are named; without a coordinator in any case. Idempotent."""
         ...
 
     async def group_ids(self) -> Sequence[str]:

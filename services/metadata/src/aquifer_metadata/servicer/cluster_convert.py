@@ -194,6 +194,20 @@ def group_offset_from_pb(message: pb.GroupOffset) -> cluster.GroupOffset:
     )
 
 
+def group_coordinator_from_pb(
+    request: pb.CommitOffsetsRequest | pb.DeleteOffsetsRequest,
+) -> cluster.GroupCoordinator | None:
+    """Who asks for a write of a group's offsets; None: nobody in particular."""
+    if not request.HasField("coordinator"):
+        return None
+    said = request.coordinator
+    return cluster.GroupCoordinator(
+        broker_id=said.broker_id,
+        broker_epoch=said.broker_epoch,
+        cluster_version=said.cluster_version,
+    )
+
+
 def transaction_state_to_pb(value: cluster.TransactionState) -> pb.TransactionState:
     """State of a transactional id."""
     return pb.TransactionState(

@@ -169,7 +169,9 @@ class ClusterMetadataServicer(ClusterMetadataServiceServicer):
     ) -> pb.CommitOffsetsResponse:
         """See the contract."""
         await self._stores.groups.commit(
-            request.group_id, [convert.group_offset_from_pb(offset) for offset in request.offsets]
+            request.group_id,
+            [convert.group_offset_from_pb(offset) for offset in request.offsets],
+            convert.group_coordinator_from_pb(request),
         )
         return pb.CommitOffsetsResponse()
 
@@ -189,7 +191,9 @@ class ClusterMetadataServicer(ClusterMetadataServiceServicer):
     ) -> pb.DeleteOffsetsResponse:
         """See the contract."""
         await self._stores.groups.delete(
-            request.group_id, convert.topic_partitions_from_pb(request.partitions)
+            request.group_id,
+            convert.topic_partitions_from_pb(request.partitions),
+            convert.group_coordinator_from_pb(request),
         )
         return pb.DeleteOffsetsResponse()
 

@@ -1495,6 +1495,36 @@ class GroupOffset(_message.Message):
 Global___GroupOffset: _TypeAlias = GroupOffset  # noqa: Y015
 
 @_typing.final
+class GroupCoordinator(_message.Message):
+    """The broker that coordinates a group, and the state of the cluster by which it does."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    BROKER_EPOCH_FIELD_NUMBER: _builtins.int
+    CLUSTER_VERSION_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    """Broker id."""
+    broker_epoch: _builtins.int
+    """Epoch of its registration."""
+    cluster_version: _builtins.int
+    """Version of the cluster metadata by which it found that it coordinates the group, and that the request is a member's."""
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int = ...,
+        broker_epoch: _builtins.int = ...,
+        cluster_version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "cluster_version", b"cluster_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupCoordinator: _TypeAlias = GroupCoordinator  # noqa: Y015
+
+@_typing.final
 class CommitOffsetsRequest(_message.Message):
     """Stores offsets."""
 
@@ -1502,23 +1532,31 @@ class CommitOffsetsRequest(_message.Message):
 
     GROUP_ID_FIELD_NUMBER: _builtins.int
     OFFSETS_FIELD_NUMBER: _builtins.int
+    COORDINATOR_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
     """Group id."""
     @_builtins.property
     def offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupOffset]:
         """Offsets."""
 
+    @_builtins.property
+    def coordinator(self) -> Global___GroupCoordinator:
+        """Who asks for it. Absent: nobody in particular, as brokers before it existed."""
+
     def __init__(
         self,
         *,
         group_id: _builtins.str = ...,
         offsets: _abc.Iterable[Global___GroupOffset] | None = ...,
+        coordinator: Global___GroupCoordinator | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_coordinator", b"_coordinator", "coordinator", b"coordinator"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "offsets", b"offsets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_coordinator", b"_coordinator", "coordinator", b"coordinator", "group_id", b"group_id", "offsets", b"offsets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__coordinator: _TypeAlias = _typing.Literal["coordinator"]  # noqa: Y015
+    _WhichOneofArgType__coordinator: _TypeAlias = _typing.Literal["_coordinator", b"_coordinator"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__coordinator) -> _WhichOneofReturnType__coordinator | None: ...
 
 Global___CommitOffsetsRequest: _TypeAlias = CommitOffsetsRequest  # noqa: Y015
 
@@ -1599,23 +1637,31 @@ class DeleteOffsetsRequest(_message.Message):
 
     GROUP_ID_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    COORDINATOR_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
     """Group id."""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicPartition]:
         """Partitions; empty: the whole group."""
 
+    @_builtins.property
+    def coordinator(self) -> Global___GroupCoordinator:
+        """Who asks for it. Absent: nobody in particular, as brokers before it existed."""
+
     def __init__(
         self,
         *,
         group_id: _builtins.str = ...,
         partitions: _abc.Iterable[Global___TopicPartition] | None = ...,
+        coordinator: Global___GroupCoordinator | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_coordinator", b"_coordinator", "coordinator", b"coordinator"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "partitions", b"partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_coordinator", b"_coordinator", "coordinator", b"coordinator", "group_id", b"group_id", "partitions", b"partitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__coordinator: _TypeAlias = _typing.Literal["coordinator"]  # noqa: Y015
+    _WhichOneofArgType__coordinator: _TypeAlias = _typing.Literal["_coordinator", b"_coordinator"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__coordinator) -> _WhichOneofReturnType__coordinator | None: ...
 
 Global___DeleteOffsetsRequest: _TypeAlias = DeleteOffsetsRequest  # noqa: Y015
 

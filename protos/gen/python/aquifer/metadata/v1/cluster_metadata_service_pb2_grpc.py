@@ -288,9 +288,13 @@ class ClusterMetadataServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CommitOffsets(self, request, context):
-        """Stores consumer group offsets, all or none.
+        """Stores consumer group offsets, all or none. With a coordinator only as long as no other broker can have coordinated the group
+        since it looked; without one whatever happens, as for tools.
 
-        Errors: none beyond the service's.
+        Errors:
+        * `FAILED_PRECONDITION` (STALE_BROKER_EPOCH): the coordinator's registration is over, its groups with it. Nothing was stored.
+        * `ABORTED` (CONCURRENT_UPDATE): brokers have registered since the coordinator looked. Nothing was stored. Look again once the
+        cluster's version is the metadata's `clusterVersion` at least.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -306,9 +310,9 @@ class ClusterMetadataServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteOffsets(self, request, context):
-        """Deletes offsets of a group, or the whole group. Idempotent.
+        """Deletes offsets of a group, or the whole group. Idempotent. With a coordinator as CommitOffsets.
 
-        Errors: none beyond the service's.
+        Errors: those of CommitOffsets.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

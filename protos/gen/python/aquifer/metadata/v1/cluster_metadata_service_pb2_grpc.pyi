@@ -127,9 +127,13 @@ class ClusterMetadataServiceStub:
     Errors: none beyond the service's. A repeat reserves another block.
     """
     CommitOffsets: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.CommitOffsetsRequest, _cluster_metadata_service_pb2.CommitOffsetsResponse]
-    """Stores consumer group offsets, all or none.
+    """Stores consumer group offsets, all or none. With a coordinator only as long as no other broker can have coordinated the group
+    since it looked; without one whatever happens, as for tools.
 
-    Errors: none beyond the service's.
+    Errors:
+    * `FAILED_PRECONDITION` (STALE_BROKER_EPOCH): the coordinator's registration is over, its groups with it. Nothing was stored.
+    * `ABORTED` (CONCURRENT_UPDATE): brokers have registered since the coordinator looked. Nothing was stored. Look again once the
+      cluster's version is the metadata's `clusterVersion` at least.
     """
     FetchOffsets: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.FetchOffsetsRequest, _cluster_metadata_service_pb2.FetchOffsetsResponse]
     """Reads consumer group offsets; partitions without one are left out.
@@ -137,9 +141,9 @@ class ClusterMetadataServiceStub:
     Errors: none beyond the service's.
     """
     DeleteOffsets: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.DeleteOffsetsRequest, _cluster_metadata_service_pb2.DeleteOffsetsResponse]
-    """Deletes offsets of a group, or the whole group. Idempotent.
+    """Deletes offsets of a group, or the whole group. Idempotent. With a coordinator as CommitOffsets.
 
-    Errors: none beyond the service's.
+    Errors: those of CommitOffsets.
     """
     ListGroups: _grpc.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.ListGroupsRequest, _cluster_metadata_service_pb2.ListGroupsResponse]
     """Lists groups that have offsets.
@@ -257,9 +261,13 @@ class ClusterMetadataServiceAsyncStub(ClusterMetadataServiceStub):
     Errors: none beyond the service's. A repeat reserves another block.
     """
     CommitOffsets: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.CommitOffsetsRequest, _cluster_metadata_service_pb2.CommitOffsetsResponse]  # type: ignore[assignment]
-    """Stores consumer group offsets, all or none.
+    """Stores consumer group offsets, all or none. With a coordinator only as long as no other broker can have coordinated the group
+    since it looked; without one whatever happens, as for tools.
 
-    Errors: none beyond the service's.
+    Errors:
+    * `FAILED_PRECONDITION` (STALE_BROKER_EPOCH): the coordinator's registration is over, its groups with it. Nothing was stored.
+    * `ABORTED` (CONCURRENT_UPDATE): brokers have registered since the coordinator looked. Nothing was stored. Look again once the
+      cluster's version is the metadata's `clusterVersion` at least.
     """
     FetchOffsets: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.FetchOffsetsRequest, _cluster_metadata_service_pb2.FetchOffsetsResponse]  # type: ignore[assignment]
     """Reads consumer group offsets; partitions without one are left out.
@@ -267,9 +275,9 @@ class ClusterMetadataServiceAsyncStub(ClusterMetadataServiceStub):
     Errors: none beyond the service's.
     """
     DeleteOffsets: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.DeleteOffsetsRequest, _cluster_metadata_service_pb2.DeleteOffsetsResponse]  # type: ignore[assignment]
-    """Deletes offsets of a group, or the whole group. Idempotent.
+    """Deletes offsets of a group, or the whole group. Idempotent. With a coordinator as CommitOffsets.
 
-    Errors: none beyond the service's.
+    Errors: those of CommitOffsets.
     """
     ListGroups: _aio.UnaryUnaryMultiCallable[_cluster_metadata_service_pb2.ListGroupsRequest, _cluster_metadata_service_pb2.ListGroupsResponse]  # type: ignore[assignment]
     """Lists groups that have offsets.
@@ -468,9 +476,13 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_metadata_service_pb2.CommitOffsetsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_metadata_service_pb2.CommitOffsetsResponse, _abc.Awaitable[_cluster_metadata_service_pb2.CommitOffsetsResponse]]:
-        """Stores consumer group offsets, all or none.
+        """Stores consumer group offsets, all or none. With a coordinator only as long as no other broker can have coordinated the group
+        since it looked; without one whatever happens, as for tools.
 
-        Errors: none beyond the service's.
+        Errors:
+        * `FAILED_PRECONDITION` (STALE_BROKER_EPOCH): the coordinator's registration is over, its groups with it. Nothing was stored.
+        * `ABORTED` (CONCURRENT_UPDATE): brokers have registered since the coordinator looked. Nothing was stored. Look again once the
+          cluster's version is the metadata's `clusterVersion` at least.
         """
 
     @_abc_1.abstractmethod
@@ -490,9 +502,9 @@ class ClusterMetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_metadata_service_pb2.DeleteOffsetsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_metadata_service_pb2.DeleteOffsetsResponse, _abc.Awaitable[_cluster_metadata_service_pb2.DeleteOffsetsResponse]]:
-        """Deletes offsets of a group, or the whole group. Idempotent.
+        """Deletes offsets of a group, or the whole group. Idempotent. With a coordinator as CommitOffsets.
 
-        Errors: none beyond the service's.
+        Errors: those of CommitOffsets.
         """
 
     @_abc_1.abstractmethod

@@ -2,25 +2,35 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, delete, select
+from sqlalchemy import ColumnElement, delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from aquifer_metadata.adapters.postgres.cluster_rows import names_one_of
 from aquifer_metadata.adapters.postgres.database import Database
-from aquifer_metadata.adapters.postgres.tables import group_offset
-from aquifer_metadata.domain.cluster import GroupOffset, TopicPartition
+from aquifer_metadata.adapters.postgres.tables import broker, group_offset
+from aquifer_metadata.domain.cluster import GroupCoordinator, GroupOffset, TopicPartition
+from aquifer_metadata.domain.coordination import check_coordinator
 
 _VALUES = ("offset", "leader_epoch", "metadata", "commit_timestamp_ms")
 
 
 class SqlGroupStore:
-    """Implements `GroupStore`."""
+    """Implements `GroupStore`.
+
+    A write looks at its coordinator last, when it holds its rows. A successor has written there before, and then what made it the
+    successor is seen, or has to wait and writes after.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def commit(self, group_id: str, offsets: Sequence[GroupOffset]) -> None:
+    async def commit(
+        self,
+        group_id: str,
+        offsets: Sequence[GroupOffset],
+        coordinator: GroupCoordinator | None = None,
+    ) -> None:
         """See `GroupStore.commit`. Rows are written in one order, so that two commits cannot lock each other out."""
         latest = {(value.topic, value.partition): value for value in offsets}
         if not latest:
@@ -46,6 +56,7 @@ class SqlGroupStore:
 
         async def work(connection: AsyncConnection) -> None:
             await connection.execute(statement, rows)
+            await _check(connection, coordinator)
 
         await self._database.write(work)
 
@@ -70,7 +81,12 @@ class SqlGroupStore:
 
         return await self._database.read(work)
 
-    async def delete(self, group_id: str, partitions: Sequence[TopicPartition]) -> None:
+    async def delete(
+        self,
+        group_id: str,
+        partitions: Sequence[TopicPartition],
+        coordinator: GroupCoordinator | None = None,
+    ) -> None:
         """See `GroupStore.delete`."""
         statement = delete(group_offset).where(group_offset.c.group_id == group_id)
         if partitions:
@@ -78,6 +94,7 @@ class SqlGroupStore:
 
         async def work(connection: AsyncConnection) -> None:
             await connection.execute(statement)
+            await _check(connection, coordinator)
 
         await self._database.write(work)
 
@@ -93,3 +110,15 @@ class SqlGroupStore:
 
 def _named(partitions: Sequence[TopicPartition]) -> ColumnElement[bool]:
     return names_one_of(group_offset.c.topic, group_offset.c.partition, partitions)
+
+
+async def _check(connection: AsyncConnection, said: GroupCoordinator | None) -> None:
+    if said is None:
+        return
+    own = broker.c.broker_id == said.broker_id
+    query = select(
+        func.max(broker.c.broker_epoch).filter(own, broker.c.alive).label("live_epoch"),
+        func.coalesce(func.max(broker.c.broker_epoch), 0).label("newest_epoch"),
+    )
+    found = (await connection.execute(query)).one()
+    check_coordinator(said, found.live_epoch, found.newest_epoch)
