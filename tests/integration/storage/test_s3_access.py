@@ -95,6 +95,23 @@ async def test_a_request_that_was_signed_just_before_is_signed_again(
     await store.close()
 
 
+async def test_an_expired_token_is_known_as_such_by_the_answer_to_head_too(
+    faulty_s3: FaultyS3, bucket: str, tmp_path: Path
+) -> None:
+    """S3 answers HEAD with 400 and nothing else then."""
+    path = tmp_path / "credentials"
+    write(path, OLD)
+    store = S3ObjectStore(file_options(faulty_s3.address, bucket, path))
+    faulty_s3.accept(OLD, NEW)
+    await store.put("key", b"1")
+    faulty_s3.fail("head_object", fault=Fault(status=400), times=2)
+    with pytest.raises(RefusedByStoreError, match="credentials"):
+        await store.size_bytes("key")
+    faulty_s3.on_request = lambda operation: write(path, NEW)
+    assert await store.size_bytes("key") == 1
+    await store.close()
+
+
 async def test_a_new_secret_of_the_same_key_is_taken_too_and_after_another_fault(
     faulty_s3: FaultyS3, bucket: str, tmp_path: Path
 ) -> None:

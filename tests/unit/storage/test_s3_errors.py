@@ -39,6 +39,9 @@ def s3_error(code: str, status: int) -> S3Error:
         (s3_error("SlowDown", 503), RemoteStorageUnavailableError),
         (s3_error("SomethingNew", 503), RemoteStorageUnavailableError),
         (s3_error("TooManyRequests", 429), RemoteStorageUnavailableError),
+        (s3_error("ThrottlingException", 400), RemoteStorageUnavailableError),
+        (s3_error("ClientDisconnected", 499), RemoteStorageUnavailableError),
+        (InvalidResponseError(524, "text/html", "timeout"), RemoteStorageUnavailableError),
         (s3_error("PreconditionFailed", 412), ConcurrentUpdateError),
         (s3_error("NoSuchUpload", 404), ConcurrentUpdateError),
         (s3_error("EntityTooLarge", 400), InternalError),
@@ -71,6 +74,30 @@ def test_a_wrong_clock_is_not_told_as_wrong_credentials() -> None:
     assert isinstance(found, RefusedByStoreError)
     assert "clock" in found.message
     assert "credentials" not in found.message
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (s3_error("XMinioStorageFull", 507), "full"),
+        (s3_error("QuotaExceeded", 403), "full"),
+        (s3_error("XMinioAdminBucketQuotaExceeded", 400), "full"),
+        (InvalidResponseError(507, "text/html", "no room"), "full"),
+        (s3_error("PermanentRedirect", 301), "region"),
+        (s3_error("TemporaryRedirect", 307), "region"),
+        (InvalidResponseError(308, "text/html", "elsewhere"), "region"),
+        (s3_error("InvalidObjectState", 403), "archive"),
+        (s3_error("BadRequest", 400), "credentials"),
+    ],
+    ids=repr,
+)
+def test_what_an_operator_must_change_is_named(error: Exception, told: str) -> None:
+    """T56: nobody looks for wrong credentials because a bucket is full, or for a fault of ours because it is elsewhere."""
+    found = translated(error, "put_object", "k")
+    assert isinstance(found, RefusedByStoreError)
+    assert told in found.message
+    assert ("credentials" in found.message) == (told == "credentials")
+    assert told in from_status(to_status(found)).message
 
 
 def test_what_may_be_tried_again_says_when() -> None:

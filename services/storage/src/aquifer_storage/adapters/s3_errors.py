@@ -26,6 +26,10 @@ _BUSY: Final = frozenset(
         "ConditionalRequestConflict",
         "TooManyRequests",
         "Throttling",
+        "ThrottlingException",
+        "RequestLimitExceeded",
+        "RequestThrottled",
+        "BandwidthLimitExceeded",
         "ServerBusy",
         "XMinioServerNotInitialized",
     }
@@ -39,18 +43,29 @@ DAMAGED: Final = frozenset(
     }
 )
 """What came is not what was sent."""
-_CREDENTIALS: Final = frozenset(
-    {
-        "AccessDenied",
-        "InvalidAccessKeyId",
-        "SignatureDoesNotMatch",
-        "ExpiredToken",
-        "InvalidToken",
-        "AuthorizationHeaderMalformed",
-    }
-)
-_CLOCK: Final = "RequestTimeTooSkewed"
-_BUSY_STATUS: Final = frozenset({408, 429, 500, 502, 503, 504})
+_CREDENTIALS: Final = "the credentials of this service or their rights do not suffice"
+_ELSEWHERE: Final = "the bucket is in another region or at another endpoint"
+_FULL: Final = "the store or its quota is full"
+_REFUSALS: Final[Mapping[str, str]] = {
+    "AccessDenied": _CREDENTIALS,
+    "InvalidAccessKeyId": _CREDENTIALS,
+    "SignatureDoesNotMatch": _CREDENTIALS,
+    "ExpiredToken": _CREDENTIALS,
+    "InvalidToken": _CREDENTIALS,
+    "TokenRefreshRequired": _CREDENTIALS,
+    "AuthorizationHeaderMalformed": _CREDENTIALS,
+    # The library's name for a 400 without a body: what S3 answers to HEAD with an expired token or for another region.
+    "BadRequest": _CREDENTIALS,
+    "RequestTimeTooSkewed": "the clock of this service, or of the store, is wrong",
+    "InvalidObjectState": "the object was moved to an archive, which no rule may do here",
+    "QuotaExceeded": _FULL,
+    "XMinioAdminBucketQuotaExceeded": _FULL,
+    "XMinioStorageFull": _FULL,
+}
+_BUSY_STATUS: Final = frozenset({408, 429, 499})
+_UNKNOWN_STATUS: Final = frozenset({501, 505})
+_ELSEWHERE_STATUS: Final = frozenset({301, 302, 307, 308})
+_FULL_STATUS: Final = 507
 
 
 class RefusedByStoreError(RemoteStorageUnavailableError):
@@ -107,23 +122,26 @@ def _from_s3(error: S3Error, what: str) -> AquiferError:
         return _ONE_CODE[code](text)
     if code == "NoSuchBucket":
         return _refused(f"bucket {error.bucket_name} does not exist; {text}")
-    if code == _CLOCK:
-        return _refused(f"the clock of this service, or of the store, is wrong; {text}")
-    if code in _CREDENTIALS:
-        return _refused(f"the credentials of this service or their rights do not suffice; {text}")
+    if code in _REFUSALS:
+        return _refused(f"{_REFUSALS[code]}; {text}")
     if code in _BUSY or code in DAMAGED:
         return _unavailable(text)
     return _from_status(error.response.status, what, text)
 
 
 def _from_status(status: int, what: str, text: str) -> AquiferError:
-    if status in _BUSY_STATUS:
-        return _unavailable(f"{what}: HTTP status {status}: {text}")
+    told = f"{what}: HTTP status {status}: {text}"
+    if status == _FULL_STATUS:
+        return _refused(f"{_FULL}; {told}")
+    if status in _ELSEWHERE_STATUS:
+        return _refused(f"{_ELSEWHERE}; {told}")
+    if status in _BUSY_STATUS or (status >= 500 and status not in _UNKNOWN_STATUS):
+        return _unavailable(told)
     if status == 412:
         return PreconditionFailedByStoreError(text)
     if status in (401, 403):
-        return _refused(f"{what}: the credentials of this service do not suffice; {text}")
-    return InternalError(f"{what}: HTTP status {status}: {text}")
+        return _refused(f"{_CREDENTIALS}; {told}")
+    return InternalError(told)
 
 
 def _status(error: MinioException) -> int:
