@@ -1,6 +1,8 @@
 """What happens to a log while it is moved to another log dir: it is not lost, and no disk is blamed for it."""
 
 import asyncio
+import os
+import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -213,3 +215,41 @@ def _overstated(batch: bytes, max_timestamp_ms: int) -> bytes:
     copy = bytearray(batch)
     patch_max_timestamp_and_type(copy, 0, max_timestamp_ms, TimestampType.CREATE_TIME)
     return bytes(copy)
+
+
+async def test_a_crash_while_a_move_is_given_up_at_its_end_leaves_one_log(
+    manager: LogManager,
+    dirs: tuple[Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half of the copy under the log's own name was taken for the log, or for one of two that nobody can choose between."""
+    log = await manager.open_log(_TIP, _CONFIG, log_dir=dirs[0])
+    await _append(log, 60)
+    held = HeldCall(monkeypatch, "pread", lambda path: "/b/events-0/" in path)
+    await manager.move_log("events", 0, dirs[1])
+    await held.wait_reached()
+    unlink, crashes = os.unlink, dict.fromkeys([".log", "moved-from"], False)
+
+    def crash_after(path: str, *, dir_fd: int | None = None) -> None:
+        unlink(path, dir_fd=dir_fd)
+        for end, seen in crashes.items():
+            if not seen and path.endswith(end) and dir_fd is not None:
+                crashes[end] = True
+                for each in dirs:
+                    shutil.copytree(each, tmp_path / end / each.name)
+
+    monkeypatch.setattr(os, "unlink", crash_after)
+    back = asyncio.create_task(manager.move_log("events", 0, dirs[0]))
+    await asyncio.sleep(0)
+    held.let_go()
+    await back
+    monkeypatch.undo()
+
+    assert await read_values(log) == [(offset, b"%d" % offset) for offset in range(60)]
+    for end, seen in crashes.items():
+        assert seen
+        left = [tmp_path / end / each.name for each in dirs]
+        async with LogManager(left, broker_id=1, cluster_id="cluster") as again:
+            found = await again.open_log(_TIP, _CONFIG)
+            assert await read_values(found) == [(offset, b"%d" % offset) for offset in range(60)]

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import structlog
 from aquifer_core.errors import CorruptIndexError, InvalidConfigurationError
 from aquifer_core.formats.meta_properties import (
     MetaProperties,
@@ -40,6 +41,8 @@ __all__ = [
     "LogDir",
     "read_topic_id",
 ]
+
+logger = structlog.get_logger(__name__)
 
 DELETE_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"
@@ -177,6 +180,21 @@ class LogDir:
         self.checkpoints.save()
         future.rename(final)
         fsync_directory(self.path)
+
+    def withdraw(self, future: Path, final: Path) -> None:
+        """Takes the name back that `install_future` gave. Idempotent. Blocks.
+
+        Before anything is removed: a crash meanwhile must not leave half a log under the name of a whole one. A failure leaves the
+        whole.
+        """
+        if future.exists():
+            # What has the final name is not of this move.
+            return
+        try:
+            final.rename(future)
+            fsync_directory(self.path)
+        except OSError as error:
+            logger.warning("moved_log_not_withdrawn", path=str(final), error=str(error))
 
     def mark_clean(self) -> None:
         """Tells the next owner that every log was closed. Blocks."""

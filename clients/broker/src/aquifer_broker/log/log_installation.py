@@ -24,7 +24,7 @@ async def install_copy(
     home: LogDir,
     resources: LogResources,
 ) -> LogState:
-    """Gives a finished copy its name and loads it; a failure leaves nothing behind.
+    """Gives a finished copy its name and loads it; a failure takes the name away again.
 
     Args:
         log: The log where it was until now; nothing may change in it meanwhile.
@@ -53,9 +53,7 @@ async def install_copy(
         return await on_disk(load_log, final, tip, log.config, checkpoints, now_ms)
     except BaseException:
         home.checkpoints.forget((tip.topic, tip.partition))
-        # While the copy still has its own name, what has the final one is not of this move.
-        if not copy.target.exists():
-            await on_disk(home.drop_future, final)
+        await on_disk(home.withdraw, copy.target, final)
         with guard:
             await on_disk(remove_note, log.directory, MOVING_TO_NAME)
         raise
