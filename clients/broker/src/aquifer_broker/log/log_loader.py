@@ -19,7 +19,7 @@ from aquifer_core.formats.segment_files import (
 from aquifer_core.ids import TopicIdPartition
 from aquifer_core.leader_epoch import LeaderEpochCache, LeaderEpochEntry
 
-from aquifer_broker.log.epoch_rebuild import scan_leader_epochs
+from aquifer_broker.log.epoch_rebuild import add_older_entries, scan_leader_epochs
 from aquifer_broker.log.log_config import LogConfig
 from aquifer_broker.log.log_segment import LogSegment
 from aquifer_broker.log.log_segments import LogSegments
@@ -75,23 +75,20 @@ def load_log(
         LogSegment(directory, base_offset, config, now_ms=now_ms, create=False)
         for base_offset in _base_offsets(directory)
     ]
-    found = len(segments)
     saved_epochs = _load_epochs(directory)
     epochs = LeaderEpochCache(saved_epochs or ())
-    recovered = _recover(directory, segments, epochs, checkpoints)
-    if saved_epochs is None and segments:
-        # Every batch names its epoch; what is remote only, the tiered part has to find out.
-        epochs = scan_leader_epochs(segments)
-        logger.warning("leader_epochs_rebuilt", directory=str(directory), epochs=len(epochs))
+    recovered = _recover(directory, config, segments, epochs, checkpoints)
     start = checkpoints.log_start_offset or 0
     end_offset = segments[-1].next_offset() if segments else start
     if segments and end_offset < start:
         logger.warning("log_ends_below_its_start", directory=str(directory), log_start_offset=start)
-        _drop(segments)
-    may_lack_records = _may_lack_records(
-        directory, config, lost=not segments or len(segments) < found
-    )
-    if not segments:
+        _drop(directory, config, segments)
+    may_lack_records = _may_lack_records(directory, config, lost=not segments)
+    if segments:
+        epochs = _with_local_epochs(
+            directory, segments, epochs, start, known=saved_epochs is not None
+        )
+    else:
         end_offset = start
         segments.append(LogSegment(directory, start, config, now_ms=now_ms, create=True))
         remove_snapshots_above(directory, -1)
@@ -146,7 +143,7 @@ def _base_offsets(directory: Path) -> list[int]:
 
 
 def _may_lack_records(directory: Path, config: LogConfig, *, lost: bool) -> bool:
-    """Whether remote storage may have what is not here: all segments, or rolled ones, are missing or were dropped.
+    """Whether remote storage may have what is not here: all segments are missing, or some were dropped.
 
     The note is left before a segment is made, so that a log that was begun anew is known for one after a crash, too.
     """
@@ -167,8 +164,37 @@ def _load_epochs(directory: Path) -> tuple[LeaderEpochEntry, ...] | None:
         return None
 
 
+def _with_local_epochs(
+    directory: Path,
+    segments: list[LogSegment],
+    epochs: LeaderEpochCache,
+    start: int,
+    *,
+    known: bool,
+) -> LeaderEpochCache:
+    """The epochs, completed where the local log has older ones: every batch names its epoch.
+
+    The checkpoint may be lost, or have been cut at a log start that no other file knows of after a crash. What is remote only, the
+    tiered part has to find out.
+    """
+    earliest = epochs.earliest if known else None
+    if earliest is not None and earliest.start_offset <= max(start, segments[0].base_offset):
+        return epochs
+    older = segments
+    if earliest is not None:
+        older = [each for each in segments if each.base_offset < earliest.start_offset]
+    scanned = scan_leader_epochs(older)
+    if known:
+        add_older_entries(epochs, scanned.entries)
+    else:
+        epochs = scanned
+    logger.warning("leader_epochs_rebuilt", directory=str(directory), epochs=len(epochs))
+    return epochs
+
+
 def _recover(
     directory: Path,
+    config: LogConfig,
     segments: list[LogSegment],
     epochs: LeaderEpochCache,
     checkpoints: LogCheckpoints,
@@ -193,7 +219,7 @@ def _recover(
         segment.finish()
         segment.release()
         if cut and may_be_torn:
-            _drop(segments, index + 1)
+            _drop(directory, config, segments, index + 1)
             break
     return recovered
 
@@ -221,8 +247,11 @@ def _is_sound(segment: LogSegment, *, is_last: bool) -> bool:
     return True
 
 
-def _drop(segments: list[LogSegment], start: int = 0) -> None:
-    for segment in segments[start:]:
+def _drop(directory: Path, config: LogConfig, segments: list[LogSegment], start: int = 0) -> None:
+    """Removes segments, the last one first. Their loss is noted before: a crash in between leaves nothing else that tells of it."""
+    if config.tiered and segments[start:]:
+        require_check(directory)
+    for segment in reversed(segments[start:]):
         logger.warning("segment_dropped", path=str(segment.log_file.path))
         segment.close()
         for path in segment.files():
