@@ -4,14 +4,13 @@ import asyncio
 import time
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException
 from fixtures.kafka_cluster import KAFKA_GROUP, SETTLE_S, KafkaSuite, KafkaTopic, MakeKafkaTopic
 from fixtures.kafka_reads import remote_reads
 from fixtures.kafka_replicas import lead, reassign
 from fixtures.kafka_traffic import Record, assert_same, consume, records_of
 from fixtures.polling import eventually
-from fixtures.scrub import stored_objects
+from fixtures.scrub import scrub_topic, stored_objects
 
 pytestmark = [pytest.mark.xdist_group(KAFKA_GROUP), pytest.mark.timeout(900)]
 
@@ -24,10 +23,10 @@ def checkpointed_epochs(topic: KafkaTopic) -> list[str]:
     return lines[2:]
 
 
-async def delete_records(topic: KafkaTopic, before_offset: int) -> None:
-    admin = AdminClient({"bootstrap.servers": topic.suite.bootstrap, "log_level": 0})
-    (future,) = admin.delete_records([TopicPartition(topic.name, 0, before_offset)]).values()
-    assert (await asyncio.to_thread(future.result, 60)).low_watermark == before_offset
+async def read_from_start(topic: KafkaTopic, until_offset: int) -> list[Record]:
+    """What a consumer gets that begins where the log does."""
+    bootstrap, start = topic.suite.bootstrap, OFFSET_BEGINNING
+    return await asyncio.to_thread(consume, bootstrap, topic.name, until_offset, start=start)
 
 
 async def until_starts(topic: KafkaTopic, first_remote: int | None) -> None:
@@ -71,7 +70,7 @@ async def test_deleted_records_take_whole_segments_with_them(
     acked = await topic.produce(records_of(6))
     await topic.until_offsets(local_start=4, tiered=3)
     async with remote_reads(topic) as reads:
-        await delete_records(topic, 3)
+        await topic.delete_records(3)
         await until_starts(topic, 2)
         await reads.were({1: [0]}, "delete")
     assert (await topic.offsets()).log_start == 3
@@ -81,7 +80,7 @@ async def test_deleted_records_take_whole_segments_with_them(
         found = await asyncio.to_thread(consume, bootstrap, topic.name, 6, start=3)
         assert_same(found, acked[3:])
         await reads.were({1: [2]})
-    await delete_records(topic, 4)
+    await topic.delete_records(4)
     await until_starts(topic, None)
     await topic.until_offsets(log_start=4, local_start=4, tiered=3, end=6)
     await reassign(topic, {0: [2, 1]})
@@ -89,12 +88,37 @@ async def test_deleted_records_take_whole_segments_with_them(
     acked += await topic.produce(records_of(4, seed=1))
     await topic.until_offsets(local_start=8, tiered=7)
     async with remote_reads(topic) as reads:
-        await delete_records(topic, 7)
+        await topic.delete_records(7)
         await until_starts(topic, 6)
         await reads.were({2: [4]}, "delete")
         found = await asyncio.to_thread(consume, bootstrap, topic.name, 10, start=7)
         assert_same(found, acked[7:])
         await reads.were({2: [6]})
+
+
+async def test_records_deleted_up_to_the_middle_of_a_segment_are_gone_and_the_others_are_read(
+    kafka_suite: KafkaSuite, kafka_topics: MakeKafkaTopic
+) -> None:
+    """First in a remote segment, then in the local one, which is copied whole all the same (SR-25, K-3.10)."""
+    topic = await kafka_topics(batches=3, assignment=((2,),))
+    acked = await topic.produce(records_of(11))
+    await topic.until_offsets(local_start=9, tiered=8)
+    async with remote_reads(topic) as reads:
+        await topic.delete_records(4)
+        await until_starts(topic, 3)
+        await reads.were({2: [0]}, "delete")
+        assert_same(await read_from_start(topic, 11), acked[4:])
+        await reads.were({2: [3, 6]})
+    await scrub_topic(kafka_suite, topic.tip())
+    async with remote_reads(topic) as reads:
+        await topic.delete_records(10)
+        await until_starts(topic, None)
+        await reads.were({2: [3, 6]}, "delete")
+    await topic.until_offsets(log_start=10, local_start=10, end=11)
+    acked += await topic.produce(records_of(5, seed=1))
+    await topic.until_cold()
+    await until_starts(topic, 9)
+    assert_same(await read_from_start(topic, 16), acked[10:])
 
 
 async def test_a_deleted_topic_leaves_nothing(
@@ -155,7 +179,7 @@ async def test_copying_is_turned_off_and_on_and_tiering_ends_with_the_remote_dat
         assert_same(await asyncio.to_thread(consume, bootstrap, topic.name, 4), acked)
         await reads.were({1: [0, 1, 2]})
     async with remote_reads(topic) as reads:
-        await delete_records(topic, 1)
+        await topic.delete_records(1)
         await until_starts(topic, 1)
         await reads.were({1: [0]}, "delete")
     with pytest.raises(KafkaException) as caught:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from confluent_kafka import OFFSET_BEGINNING
 from confluent_kafka.admin import AdminClient, NewPartitions
 from fixtures.kafka_cluster import KAFKA_GROUP, KafkaSuite, KafkaTopic, MakeKafkaTopic
 from fixtures.kafka_reads import remote_reads
@@ -21,11 +22,16 @@ CHECKPOINTS = (
 
 
 async def assert_all_there(topic: KafkaTopic, acked: Sequence[Record], partition: int = 0) -> None:
-    """All records are consumed, and the leader alone reads remote segments: each that is there, once or more."""
+    """All records are there from the log start on; the leader alone reads remote segments: each that is there, once or more."""
     remote = [each.start_offset for each in await topic.segments(partition)]
     async with remote_reads(topic, partition) as reads:
         found = await asyncio.to_thread(
-            consume, topic.suite.bootstrap, topic.name, len(acked), partition=partition
+            consume,
+            topic.suite.bootstrap,
+            topic.name,
+            acked[-1].offset + 1,
+            partition=partition,
+            start=OFFSET_BEGINNING,
         )
         assert_same(found, acked)
         await reads.were({topic.leaders[partition]: remote})
@@ -103,10 +109,17 @@ async def test_a_replica_in_another_directory_reads_and_copies(
 async def test_restarted_brokers_with_lost_checkpoints_find_their_remote_part(
     kafka_suite: KafkaSuite, kafka_topics: MakeKafkaTopic
 ) -> None:
-    """FetchFromLeaderWithCorruptedCheckpointTest, and the bounce of OffloadAndConsumeFromLeaderTest."""
+    """FetchFromLeaderWithCorruptedCheckpointTest, and the bounce of OffloadAndConsumeFromLeaderTest.
+
+    Of a topic that no other broker has, records were deleted up to the middle of a remote segment: they stay deleted (SR-25).
+    """
     topic = await kafka_topics(batches=1, assignment=((2, 1),))
     acked = await topic.produce(records_of(3))
     await topic.until_offsets(local_start=2, tiered=1)
+    alone = await kafka_topics(batches=3, assignment=((2,),))
+    kept = (await alone.produce(records_of(11)))[4:]
+    await alone.until_offsets(local_start=9, tiered=8)
+    await alone.delete_records(4)
     async with kafka_suite.stopped("kafka-2"):
         await topic.until_led_by(1)
         acked += await topic.produce(records_of(1, seed=1))
@@ -119,3 +132,11 @@ async def test_restarted_brokers_with_lost_checkpoints_find_their_remote_part(
     acked += await topic.produce(records_of(1, seed=2))
     await topic.until_offsets(local_start=4, tiered=3)
     await assert_all_there(topic, acked)
+    await alone.until_led_by(2)
+    await alone.until_offsets(log_start=4, local_start=9, tiered=8, end=11)
+    await alone.until_settled()
+    assert [each.start_offset for each in await alone.segments()] == [3, 6]
+    await assert_all_there(alone, kept)
+    await alone.delete_records(10)
+    await alone.until_settled()
+    await assert_all_there(alone, kept[6:])
