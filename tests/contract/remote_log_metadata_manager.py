@@ -6,6 +6,7 @@ import builders
 from contract.remote_log_metadata.changing import FencingContract, WritingContract
 from contract.remote_log_metadata.expiring import PartitionDeletionContract, RetentionContract
 from contract.remote_log_metadata.finding import ListingContract, LookupContract
+from contract.remote_log_metadata.pausing import PauseContract
 from contract.remote_log_metadata.running import RunContract
 from contract.remote_log_metadata.steps import Manager, brought_to, changes, listed, tip
 from contract.remote_log_metadata.summarizing import SummaryContract
@@ -20,6 +21,7 @@ class RemoteLogMetadataManagerContract(
     PartitionDeletionContract,
     RetentionContract,
     SummaryContract,
+    PauseContract,
     RunContract,
     WatchContract,
 ):

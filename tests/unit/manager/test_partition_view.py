@@ -63,14 +63,14 @@ def test_nothing_lags_where_nothing_is_to_be_copied() -> None:
 def test_offsets_are_unknown_until_the_log_was_seen() -> None:
     partition_ = registered(TopicConfig())
     partition_.work.observed = None
-    view = view_of(partition_, [], paused=False, now_ms=0)
+    view = view_of(partition_, [], pauses=(), now_ms=0)
     assert (view.log_start_offset, view.log_end_offset, view.highest_remote_offset) == (-1, -1, -1)
 
 
 def test_the_passing_of_time_is_no_change() -> None:
     partition_ = registered(TopicConfig())
-    early = view_of(partition_, [], paused=False, now_ms=START_MS)
-    late = view_of(partition_, [], paused=False, now_ms=START_MS + 5000)
+    early = view_of(partition_, [], pauses=(), now_ms=START_MS)
+    late = view_of(partition_, [], pauses=(), now_ms=START_MS + 5000)
     assert early != late
     assert early.timeless() == late.timeless()
 

@@ -262,23 +262,6 @@ async def test_run_now_of_an_unknown_task_is_refused() -> None:
             await scheduler.run_now(KEY)
 
 
-async def test_a_paused_task_runs_only_when_asked_and_goes_on_when_resumed() -> None:
-    clock = SteppedClock()
-    recorder = Recorder(clock)
-    tip = KEY.topic_id_partition
-    async with scheduling(clock, recorder) as scheduler:
-        scheduler.pause([], [tip.topic])
-        scheduler.add(KEY)
-        await clock.advance(100)
-        assert recorder.times == []
-        await scheduler.run_now(KEY)
-        await clock.advance(100)
-        assert len(recorder.times) == 1
-        scheduler.resume([], [tip.topic], [tip])
-        await clock.advance(0)
-        assert len(recorder.times) == 2
-
-
 async def test_stopping_lets_runs_end_within_the_grace_and_cancels_the_rest() -> None:
     clock = SteppedClock()
     cancelled = []

@@ -84,7 +84,7 @@ async def test_a_copy_waits_for_its_turn(world: TaskWorld) -> None:
     world.scheduler.add(COPY)
     assert await reason(world, LOCAL, 10) is WhyReason.WAITING_FOR_COPY_SLOT
     assert await reason(world, LOCAL, 110) is WhyReason.BEHIND_OLDER_SEGMENTS
-    world.scheduler.pause([TIP], [])
+    await world.pauses.pause([TIP])
     assert await reason(world, LOCAL, 10) is WhyReason.PAUSED
     world.registry.require(TIP).work.fenced = True
     assert await reason(world, LOCAL, 10) is WhyReason.LEADER_FENCED
@@ -97,8 +97,8 @@ async def test_a_copy_that_fails_says_since_when_and_how(world: TaskWorld) -> No
         world.scheduler.add(COPY)
         with pytest.raises(RemoteStorageUnavailableError):
             await world.scheduler.run_now(COPY)
-        world.scheduler.pause([TIP], [])
-    world.scheduler.resume([TIP], [], [TIP])
+        await world.pauses.pause([TIP])
+    await world.pauses.resume([TIP])
     await world.clock.sleep(60)
     [answer] = await why(world, LOCAL, 10)
     assert answer.reason is WhyReason.STORE_UNREACHABLE
@@ -145,7 +145,7 @@ async def test_a_copy_under_way_is_seen_whatever_else_is_so(world: TaskWorld, tr
 
     async def watched(metadata: RemoteLogSegmentMetadata) -> Any:
         if trouble == "paused":
-            world.scheduler.pause([TIP], [])
+            await world.pauses.pause([TIP])
         else:
             world.metadata.list_remote_log_segments = down  # type: ignore[method-assign]
         seen.append(await reason(world, LOCAL, metadata.start_offset))
@@ -198,7 +198,7 @@ async def test_retention_that_has_not_been_reached(world: TaskWorld) -> None:
     [answer] = await why(world, REMOTE, 10)
     assert answer.reason is WhyReason.DELETION_DUE
     assert "RETENTION_TIME" in answer.text
-    world.scheduler.pause([TIP], [])
+    await world.pauses.pause([TIP])
     assert await reason(world, REMOTE, 10) is WhyReason.PAUSED
     world.registry.require(TIP).work.in_progress.add(
         (await world.metadata.remote_log_segment_metadata(TIP, 0, 10)).segment_id.id  # type: ignore[union-attr]
@@ -275,9 +275,9 @@ async def test_what_only_a_run_can_end_says_what_keeps_runs_from_coming(
     world.restart()
     world.leading()
     assert await reason(world, REMOTE, 10) in (WhyReason.DELETION_PENDING, WhyReason.DELETION_DUE)
-    world.scheduler.pause([TIP], [])
+    await world.pauses.pause([TIP])
     assert await reason(world, REMOTE, 10) is WhyReason.PAUSED
-    world.scheduler.resume([TIP], [], [TIP])
+    await world.pauses.resume([TIP])
     world.registry.stop(1, [TIP])
     assert await reason(world, REMOTE, 10) is WhyReason.LEADER_UNKNOWN
 

@@ -125,20 +125,40 @@ class RemoteLogManagerClient:
         return tuple(map(action_from_pb, answer.actions))
 
     async def pause_tasks(
-        self, partitions: Collection[TopicIdPartition] = (), topics: Collection[str] = ()
-    ) -> None:
-        """Stops copies and expirations until they are resumed; runs in flight complete. Idempotent."""
-        request = pb.PauseTasksRequest(partitions=map(convert.tip_to_pb, partitions), topics=topics)
-        await call_unary(self._stub.PauseTasks, request)
+        self,
+        partitions: Collection[TopicIdPartition] = (),
+        topics: Collection[str] = (),
+        *,
+        paused_by: str = "",
+        reason: str = "",
+    ) -> bool:
+        """Stops copies and expirations until they are resumed; runs in flight complete. Idempotent.
+
+        Args:
+            partitions: to pause.
+            topics: to pause as a whole, by name.
+            paused_by: who asks for it, for people.
+            reason: why, for people.
+
+        Returns:
+            Whether metadata has it, so that it holds at all managers and after restarts; otherwise one manager remembers it.
+        """
+        request = pb.PauseTasksRequest(
+            partitions=map(convert.tip_to_pb, partitions),
+            topics=topics,
+            paused_by=paused_by,
+            reason=reason,
+        )
+        return (await call_unary(self._stub.PauseTasks, request)).durable
 
     async def resume_tasks(
         self, partitions: Collection[TopicIdPartition] = (), topics: Collection[str] = ()
-    ) -> None:
-        """Ends a pause. Idempotent."""
+    ) -> bool:
+        """Ends a pause. Idempotent. Answers whether metadata has it, as for pauses."""
         request = pb.ResumeTasksRequest(
             partitions=map(convert.tip_to_pb, partitions), topics=topics
         )
-        await call_unary(self._stub.ResumeTasks, request)
+        return (await call_unary(self._stub.ResumeTasks, request)).durable
 
     async def plan_fetch(
         self,

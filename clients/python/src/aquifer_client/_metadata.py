@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -31,12 +31,14 @@ from aquifer_core.segment import (
     RemotePartitionDeleteMetadata,
 )
 from aquifer_core.segment_run import RunsUnsupportedError, SegmentRun
+from aquifer_core.task_pauses import PauseTarget, TaskPause
 from aquifer_rpc import convert
 from aquifer_rpc.calls import FOREVER, call_stream, call_unary
 from aquifer_rpc.errors import is_unimplemented
 
 from aquifer_client._connected import Connection
 from aquifer_client._partition_summaries import summaries_from_pb, summaries_request
+from aquifer_client._task_pauses import listed_pauses, update_pauses
 
 if TYPE_CHECKING:
     from aquifer.metadata.v1.remote_log_metadata_service_pb2_grpc import (
@@ -122,13 +124,30 @@ class GrpcRemoteLogMetadataManager(RemoteLogMetadataManager):
                 for deletion in page.partitions:
                     yield convert.partition_delete_from_pb(deletion)
 
-    async def list_remote_log_segments(
+    def list_remote_log_segments(
         self, topic_id_partition: TopicIdPartition, leader_epoch: int | None = None
     ) -> AsyncIterator[RemoteLogSegmentMetadata]:
         """See `RemoteLogMetadataManager`."""
         request = pb.ListRemoteLogSegmentsRequest(
             topic_id_partition=convert.tip_to_pb(topic_id_partition), leader_epoch=leader_epoch
         )
+        return self._listed(request)
+
+    async def list_remote_log_segments_from(
+        self, topic_id_partition: TopicIdPartition, start_offset: int
+    ) -> AsyncIterator[RemoteLogSegmentMetadata]:
+        """See `SegmentListings`."""
+        request = pb.ListRemoteLogSegmentsRequest(
+            topic_id_partition=convert.tip_to_pb(topic_id_partition), from_start_offset=start_offset
+        )
+        async with aclosing(self._listed(request)) as listing:
+            async for segment in listing:
+                if segment.start_offset >= start_offset:  # older services list all
+                    yield segment
+
+    async def _listed(
+        self, request: pb.ListRemoteLogSegmentsRequest
+    ) -> AsyncGenerator[RemoteLogSegmentMetadata, None]:
         pages = call_stream(
             self._stub.ListRemoteLogSegments,
             request,
@@ -229,6 +248,20 @@ class GrpcRemoteLogMetadataManager(RemoteLogMetadataManager):
                 raise
             raise SummariesUnsupportedError("the metadata service has no summaries yet") from error
         return summaries_from_pb(answer, len(partitions))
+
+    async def pause_tasks(
+        self, targets: Collection[PauseTarget], *, paused_by: str = "", reason: str = ""
+    ) -> None:
+        """See `TaskPauses`."""
+        await update_pauses(self._stub, targets, resume=False, paused_by=paused_by, reason=reason)
+
+    async def resume_tasks(self, targets: Collection[PauseTarget]) -> None:
+        """See `TaskPauses`."""
+        await update_pauses(self._stub, targets, resume=True)
+
+    def list_task_pauses(self) -> AsyncIterator[TaskPause]:
+        """See `TaskPauses`."""
+        return listed_pauses(self._stub, self._connection.config.deadline_s)
 
     async def earliest_log_offset(self, topic_id_partition: TopicIdPartition) -> int | None:
         """See `RemoteLogMetadataManager`."""

@@ -30,6 +30,7 @@ from aquifer_core.segment import (
 )
 from aquifer_core.segment_run import SegmentRun, trimmed_run
 from aquifer_core.state import RemoteLogSegmentState
+from aquifer_core.task_pauses import PauseTarget, TaskPause, check_new_pauses
 
 _State = RemoteLogSegmentState
 _NO_END = 2**63 - 1
@@ -43,7 +44,9 @@ class InMemoryRemoteLogMetadataManager(RemoteLogMetadataManager):
         self, *, clock: Clock | None = None, trace_id: Callable[[], str] = lambda: ""
     ) -> None:
         self._partitions: dict[_Key, PartitionFacts] = {}
-        self._history = SegmentHistory(clock or SystemClock(), trace_id)
+        self._clock = clock or SystemClock()
+        self._history = SegmentHistory(self._clock, trace_id)
+        self._pauses: dict[PauseTarget, TaskPause] = {}
 
     async def configure(self, configs: Mapping[str, str]) -> None:
         """Takes any properties and needs none."""
@@ -121,6 +124,7 @@ class InMemoryRemoteLogMetadataManager(RemoteLogMetadataManager):
         partition.delete(metadata)
         if partition.forgotten:
             self._forget(partition)
+            self._pauses.pop(tip, None)
 
     async def list_partition_deletions(self) -> AsyncIterator[RemotePartitionDeleteMetadata]:
         """See `RemoteLogMetadataManager`."""
@@ -149,6 +153,14 @@ class InMemoryRemoteLogMetadataManager(RemoteLogMetadataManager):
         """See `RemoteLogMetadataManager`."""
         for metadata in self._of(topic_id_partition).listed(leader_epoch):
             yield metadata
+
+    async def list_remote_log_segments_from(
+        self, topic_id_partition: TopicIdPartition, start_offset: int
+    ) -> AsyncIterator[RemoteLogSegmentMetadata]:
+        """See `SegmentListings`."""
+        for metadata in self._of(topic_id_partition).listed():
+            if metadata.start_offset >= start_offset:
+                yield metadata
 
     async def remote_log_size(self, topic_id_partition: TopicIdPartition, leader_epoch: int) -> int:
         """See `RemoteLogMetadataManager`."""
@@ -260,6 +272,26 @@ class InMemoryRemoteLogMetadataManager(RemoteLogMetadataManager):
             None if summary.version == known else summary
             for summary, (_, known) in zip(found, partitions, strict=True)
         ]
+
+    async def pause_tasks(
+        self, targets: Collection[PauseTarget], *, paused_by: str = "", reason: str = ""
+    ) -> None:
+        """See `TaskPauses`."""
+        check_new_pauses(targets, paused_by, reason)
+        since_ms = self._clock.now_ms()
+        for target in targets:
+            pause = TaskPause(target=target, since_ms=since_ms, paused_by=paused_by, reason=reason)
+            self._pauses.setdefault(target, pause)
+
+    async def resume_tasks(self, targets: Collection[PauseTarget]) -> None:
+        """See `TaskPauses`."""
+        for target in targets:
+            self._pauses.pop(target, None)
+
+    async def list_task_pauses(self) -> AsyncIterator[TaskPause]:
+        """See `TaskPauses`."""
+        for pause in sorted(self._pauses.values(), key=lambda each: (each.topic, str(each.target))):
+            yield pause
 
     async def on_partition_leadership_changes(
         self, leaders: Mapping[TopicIdPartition, int], followers: Collection[TopicIdPartition]

@@ -53,6 +53,12 @@ from aquifer_rpc.convert._storage import (
     verify_progress_from_pb,
     verify_progress_to_pb,
 )
+from aquifer_rpc.convert._task_pauses import (
+    pause_targets_from_pb,
+    pause_targets_to_pb,
+    task_pause_from_pb,
+    task_pause_to_pb,
+)
 
 __all__ = [
     "copy_result_from_pb",
@@ -70,6 +76,8 @@ __all__ = [
     "partition_delete_state_to_pb",
     "partition_delete_to_pb",
     "partition_deletion_to_pb",
+    "pause_targets_from_pb",
+    "pause_targets_to_pb",
     "required",
     "retention_plan_from_pb",
     "retention_plan_to_pb",
@@ -89,6 +97,8 @@ __all__ = [
     "segment_update_to_pb",
     "stored_segment_from_pb",
     "stored_segment_to_pb",
+    "task_pause_from_pb",
+    "task_pause_to_pb",
     "tip_from_pb",
     "tip_to_pb",
     "uuid_from_pb",

@@ -40,6 +40,7 @@ from aquifer_manager.settings import ManagerSettings
 
 __all__ = ["Manager", "serve"]
 
+_BEFORE_PAUSES_AGE = 0.8
 _WATCH = "/aquifer.manager.v1.RemoteLogManagerService/WatchPartitions"
 
 
@@ -167,6 +168,9 @@ class Manager:
         await stack.enter_async_context(
             self._loop("retention", parts.quiet.confirm, settings.task_interval_ms / 1000)
         )
+        # Before what is known gets too old for runs to begin.
+        pauses_s = deletions_s * _BEFORE_PAUSES_AGE
+        await stack.enter_async_context(self._loop("pauses", parts.pauses.look, pauses_s))
         observe_s = settings.observe_interval_ms / 1000
         await stack.enter_async_context(self._loop("logs", parts.observer.observe, observe_s))
         await stack.enter_async_context(self.server)

@@ -17,6 +17,7 @@ from aquifer_manager.domain.log_observer import LogObserver
 from aquifer_manager.domain.partition_deletion_task import PartitionDeletionTask
 from aquifer_manager.domain.partition_deletions import PartitionDeletions
 from aquifer_manager.domain.partition_facts import PartitionFacts
+from aquifer_manager.domain.paused_tasks import PausedTasks
 from aquifer_manager.domain.ports import Telemetry
 from aquifer_manager.domain.quiet_retention import QuietRetention
 from aquifer_manager.domain.quota import ByteQuota
@@ -40,6 +41,7 @@ __all__ = ["manager_parts"]
 _LOOK_AHEAD_S = 1.0
 _CONFIRMED_INTERVALS = 3
 _CONFIRMED_FOR_S = 10.0
+_PAUSES_FRESH_S = 1.0
 
 
 def manager_parts(
@@ -94,8 +96,10 @@ def manager_parts(
             expiration,
             failures=failures,
             reading=ReadExplainer(storage, metadata),
+            pauses=made.pauses,
             clock=clock,
         ),
+        pauses=made.pauses,
         clock=clock,
     )
 
@@ -131,6 +135,11 @@ class _Workshop:
             confirmed_for_s=max(
                 _CONFIRMED_INTERVALS * settings.task_interval_ms / 1000, _CONFIRMED_FOR_S
             ),
+        )
+        self.pauses = PausedTasks(
+            metadata,
+            clock=clock,
+            fresh_for_s=max(settings.task_interval_ms / 1000, _PAUSES_FRESH_S),
         )
         self._deletion = SegmentDeletion(
             storage, metadata, failures, clock=clock, telemetry=telemetry
@@ -185,6 +194,7 @@ class _Workshop:
             stop_grace_s=self._settings.stop_grace_ms / 1000,
             lent={TaskType.COPY: self._uploads.lent},
             on_asked=self._brokers.forget_answers,
+            gate=self.pauses,
         )
         self._uploads.watch(
             on_free=lambda key: scheduler.due_now([key]),

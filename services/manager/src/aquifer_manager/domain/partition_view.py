@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from aquifer_core.ids import TopicIdPartition
+from aquifer_core.task_pauses import TaskPause
 
 from aquifer_manager.domain.assignment import RegisteredPartition
 from aquifer_manager.domain.ports import LogDescription, RolledSegment
@@ -42,7 +43,7 @@ class PartitionView:
     leader_epoch: int
     leader: bool
     tasks: tuple[TaskState, ...]
-    paused: bool
+    pauses: tuple[TaskPause, ...]
     log_start_offset: int
     local_log_start_offset: int
     highest_remote_offset: int
@@ -108,7 +109,11 @@ def lag_of(partition: RegisteredPartition, now_ms: int) -> CopyLag:
 
 
 def view_of(
-    partition: RegisteredPartition, tasks: Sequence[TaskState], *, paused: bool, now_ms: int
+    partition: RegisteredPartition,
+    tasks: Sequence[TaskState],
+    *,
+    pauses: tuple[TaskPause, ...],
+    now_ms: int,
 ) -> PartitionView:
     """The view of a registered partition, from what was last heard of its log."""
     work, log = partition.work, partition.work.observed
@@ -118,7 +123,7 @@ def view_of(
         leader_epoch=partition.leader_epoch,
         leader=partition.leader_broker_id is not None,
         tasks=tuple(tasks),
-        paused=paused,
+        pauses=pauses,
         log_start_offset=_or_unknown(log, "log_start_offset"),
         local_log_start_offset=_or_unknown(log, "local_log_start_offset"),
         highest_remote_offset=work.highest_remote_offset,

@@ -8,12 +8,14 @@ import structlog
 from aquifer_core.errors import InvalidRequestError
 from aquifer_core.ids import KafkaUuid, TopicIdPartition
 from aquifer_core.ports import Clock
+from aquifer_core.task_pauses import PauseTarget
 
 from aquifer_manager.domain.assignment import PartitionRole, RegisteredPartition
 from aquifer_manager.domain.expiration_task import ExpirationTask
 from aquifer_manager.domain.log_observer import LogObserver
 from aquifer_manager.domain.partition_deletions import PartitionDeletions
 from aquifer_manager.domain.partition_view import CopyLag, PartitionView, lag_of, view_of
+from aquifer_manager.domain.paused_tasks import PausedTasks
 from aquifer_manager.domain.ports import BrokerConnections
 from aquifer_manager.domain.quiet_retention import QuietRetention
 from aquifer_manager.domain.registry import Registry
@@ -44,6 +46,7 @@ class ManagerParts:
     scrub: ScrubTask
     observer: LogObserver
     explainer: Explainer
+    pauses: PausedTasks
     clock: Clock
 
 
@@ -62,6 +65,8 @@ class RemoteLogManager:
         self._scrub = parts.scrub
         self._observer = parts.observer
         self._explainer = parts.explainer
+        self._pauses = parts.pauses
+        self._pauses.watch(self._resumed)
         self._clock = parts.clock
 
     def register_broker(self, broker_id: int, incarnation: str, address: str) -> int:
@@ -169,14 +174,15 @@ class RemoteLogManager:
         ]
         return TaskOutcome(actions=tuple(action for each in outcomes for action in each.actions))
 
-    def pause_tasks(self, partitions: Sequence[TopicIdPartition], topics: Sequence[str]) -> None:
-        """Begins no copies and expirations of these; idempotent."""
-        self._scheduler.pause(partitions, topics)
+    async def pause_tasks(
+        self, targets: Collection[PauseTarget], *, paused_by: str = "", reason: str = ""
+    ) -> bool:
+        """Begins no copies and expirations of these; idempotent. See `PausedTasks.pause`."""
+        return await self._pauses.pause(targets, paused_by=paused_by, reason=reason)
 
-    def resume_tasks(self, partitions: Sequence[TopicIdPartition], topics: Sequence[str]) -> None:
-        """Ends a pause; idempotent."""
-        registered = [partition.topic_id_partition for partition in self._registry.partitions()]
-        self._scheduler.resume(partitions, topics, registered)
+    async def resume_tasks(self, targets: Collection[PauseTarget]) -> bool:
+        """Ends a pause; idempotent. See `PausedTasks.resume`."""
+        return await self._pauses.resume(targets)
 
     async def describe_partition(self, tip: TopicIdPartition) -> PartitionView:
         """State of a partition, with its log as it is now when the broker answers.
@@ -254,12 +260,16 @@ class RemoteLogManager:
         for tip in changed:
             self._scheduler.set_tasks(tip, self._registry.tasks(tip))
 
+    def _resumed(self, targets: Collection[PauseTarget]) -> None:
+        registered = (partition.topic_id_partition for partition in self._registry.partitions())
+        self._scheduler.resumed(tip for tip in registered if tip in targets or tip.topic in targets)
+
     def _view(self, partition: RegisteredPartition) -> PartitionView:
         tip = partition.topic_id_partition
         keys = [*sorted(partition.tasks()), TaskKey(tip, TaskType.PARTITION_DELETION)]
         return view_of(
             partition,
             self._scheduler.states(keys),
-            paused=self._scheduler.is_paused(tip),
+            pauses=self._pauses.of(tip),
             now_ms=self._clock.now_ms(),
         )

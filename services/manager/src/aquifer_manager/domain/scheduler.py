@@ -10,7 +10,7 @@ from aquifer_core.errors import PreconditionError
 from aquifer_core.ids import TopicIdPartition
 from aquifer_core.ports import Clock
 
-from aquifer_manager.domain.task_lane import LaneSettings, TaskLane, TaskRunner
+from aquifer_manager.domain.task_lane import LaneSettings, TaskGate, TaskLane, TaskRunner
 from aquifer_manager.domain.tasks import TaskKey, TaskOutcome, TaskState, TaskType
 
 __all__ = ["Scheduler"]
@@ -33,6 +33,7 @@ class Scheduler:
         stop_grace_s: float = 10.0,
         lent: Mapping[TaskType, Callable[[], int]] | None = None,
         on_asked: Callable[[TopicIdPartition], None] = lambda _: None,
+        gate: TaskGate | None = None,
     ) -> None:
         """Prepares the lanes.
 
@@ -43,20 +44,19 @@ class Scheduler:
             stop_grace_s: runs still under way this long after the end began are cancelled.
             lent: by kind, how many slots are not used, or used besides (see `TaskLane`).
             on_asked: told of partitions whose tasks somebody wants to run because something changed.
+            gate: keeps copies and expirations of what is paused.
         """
         self._on_asked = on_asked
         lent = lent or {}
         self._clock = clock
         self._stop_grace_s = stop_grace_s
-        self._paused_partitions: set[TopicIdPartition] = set()
-        self._paused_topics: set[str] = set()
         self._lanes = {
             kind: TaskLane(
                 kind.name.lower(),
                 runner,
                 settings[kind],
                 clock=clock,
-                is_paused=self.is_paused if kind in _PAUSABLE else lambda _: False,
+                gate=gate if kind in _PAUSABLE else None,
                 lent=lent.get(kind, lambda: 0),
             )
             for kind, runner in runners.items()
@@ -141,34 +141,9 @@ class Scheduler:
         """States of all tasks."""
         return [state for lane in self._lanes.values() for state in lane.states()]
 
-    def pause(self, partitions: Iterable[TopicIdPartition], topics: Iterable[str]) -> None:
-        """Begins no copies and expirations of these until `resume`; idempotent."""
-        self._paused_partitions.update(partitions)
-        self._paused_topics.update(topics)
-
-    def resume(
-        self,
-        partitions: Iterable[TopicIdPartition],
-        topics: Iterable[str],
-        registered: Iterable[TopicIdPartition],
-    ) -> None:
-        """Ends a pause; what ran out meanwhile is due at once. Idempotent.
-
-        Args:
-            partitions: to resume.
-            topics: to resume, by name.
-            registered: all partitions, to find those of the topics.
-        """
-        names = set(topics)
-        resumed = set(partitions)
-        self._paused_partitions -= resumed
-        self._paused_topics -= names
-        resumed.update(tip for tip in registered if tip.topic in names)
-        self.due_now(TaskKey(tip, kind) for tip in resumed for kind in _PAUSABLE)
-
-    def is_paused(self, tip: TopicIdPartition) -> bool:
-        """Whether copies and expirations of a partition are paused."""
-        return tip in self._paused_partitions or tip.topic in self._paused_topics
+    def resumed(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """Partitions are not paused any more: what ran out meanwhile is due at once."""
+        self.due_now(TaskKey(tip, kind) for tip in partitions for kind in _PAUSABLE)
 
     async def _keep_running(self, lane: TaskLane) -> None:
         while True:

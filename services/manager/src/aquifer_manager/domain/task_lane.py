@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import count
+from typing import Protocol
 
 import structlog
 from aquifer_core.errors import AquiferError
@@ -22,7 +23,7 @@ from aquifer_manager.domain.task_errors import (
 )
 from aquifer_manager.domain.tasks import TaskKey, TaskOutcome, TaskState
 
-__all__ = ["LaneSettings", "TaskLane", "TaskRunner"]
+__all__ = ["LaneSettings", "TaskGate", "TaskLane", "TaskRunner"]
 
 logger = structlog.get_logger(__name__)
 
@@ -46,6 +47,18 @@ class LaneSettings:
     run_timeout_s: float
 
 
+class TaskGate(Protocol):
+    """Keeps tasks of some partitions from running unless somebody asks for a run."""
+
+    def holds(self, tip: TopicIdPartition) -> bool:
+        """Whether it keeps a partition's tasks, as far as is known."""
+        ...
+
+    async def settle(self) -> None:
+        """Finds out what it has to know before a run; raises when it cannot."""
+        ...
+
+
 class TaskLane:
     """A set of tasks that run again and again; never two runs of one task at a time.
 
@@ -60,7 +73,7 @@ class TaskLane:
         settings: LaneSettings,
         *,
         clock: Clock,
-        is_paused: Callable[[TopicIdPartition], bool] = lambda _: False,
+        gate: TaskGate | None = None,
         lent: Callable[[], int] = lambda: 0,
     ) -> None:
         """Prepares a lane; `run` does the work.
@@ -70,14 +83,14 @@ class TaskLane:
             runner: runs one task.
             settings: size, interval, back-off, deadline.
             clock: measures and waits.
-            is_paused: partitions whose tasks only run when asked for.
+            gate: keeps tasks that nobody asks for; None: no task is kept.
             lent: runs under way that only wait, and do not count, less slots used besides; `wake` says that it changed.
         """
         self.name = name
         self._runner = runner
         self._settings = settings
         self._clock = clock
-        self._is_paused = is_paused
+        self._gate = gate
         self._entries: dict[TaskKey, TaskEntry] = {}
         self._of_partition: dict[TopicIdPartition, set[TaskKey]] = {}
         self._heap: list[tuple[float, int, TaskEntry]] = []
@@ -211,10 +224,13 @@ class TaskLane:
                 if entry.ticket != ticket:
                     continue
                 entry.ticket = -1
-                if entry.is_asked_for or not self._is_paused(entry.key.topic_id_partition):
+                if entry.is_asked_for or not self._is_kept(entry):
                     return entry
             await self._sleep(self._heap[0][0] - now_s if self._heap else None)
         return None
+
+    def _is_kept(self, entry: TaskEntry) -> bool:
+        return self._gate is not None and self._gate.holds(entry.key.topic_id_partition)
 
     def _is_slot_free(self) -> bool:
         return self._running - self._lent() < self._settings.size
@@ -247,6 +263,12 @@ class TaskLane:
         entry.runs += 1
         try:
             async with asyncio.timeout(self._settings.run_timeout_s) as deadline:
+                if self._gate is not None and not waiters:
+                    await self._gate.settle()
+                    if self._is_kept(entry):
+                        entry.runs -= 1
+                        self._ended(entry, 0.0)
+                        return
                 outcome = await self._runner(entry.key)
         except (KeyboardInterrupt, SystemExit):
             raise

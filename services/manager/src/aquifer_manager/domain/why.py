@@ -18,6 +18,7 @@ from aquifer_manager.domain.assignment import Assignment, RegisteredPartition
 from aquifer_manager.domain.deletion_failures import DeletionFailures
 from aquifer_manager.domain.expiration_task import ExpirationTask
 from aquifer_manager.domain.leader_log import LeaderLogs
+from aquifer_manager.domain.paused_tasks import PausedTasks
 from aquifer_manager.domain.ports import LogDescription
 from aquifer_manager.domain.registry import Registry
 from aquifer_manager.domain.scheduler import Scheduler
@@ -50,6 +51,7 @@ class Explainer:
         *,
         failures: DeletionFailures,
         reading: ReadExplainer,
+        pauses: PausedTasks,
         clock: Clock,
     ) -> None:
         """Prepares.
@@ -62,6 +64,7 @@ class Explainer:
             expiration: plans retention.
             failures: deletions that fail.
             reading: tries reads.
+            pauses: what operators paused.
             clock: wall clock.
         """
         self._registry = registry
@@ -71,6 +74,7 @@ class Explainer:
         self._expiration = expiration
         self._failures = failures
         self._reading = reading
+        self._pauses = pauses
         self._clock = clock
 
     async def explain_partition(self, tip: TopicIdPartition) -> list[Explanation]:
@@ -142,7 +146,7 @@ class Explainer:
             segments=segments,
             plan=await self._plan(assignment, log),
             tasks={state.key.type: state for state in self._scheduler.states(keys)},
-            paused=self._scheduler.is_paused(tip),
+            pauses=self._pauses.of(tip),
             failing={
                 each.segment.segment_id.id: each
                 for each in self._failures.failing()

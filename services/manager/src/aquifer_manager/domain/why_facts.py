@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 from aquifer_core.errors import AquiferError, ErrorReason
 from aquifer_core.ids import KafkaUuid
 from aquifer_core.ports import RetentionPlan
 from aquifer_core.segment import RemoteLogSegmentMetadata
+from aquifer_core.task_pauses import TaskPause
 
 from aquifer_manager.domain.deletion_failures import FailedDeletion
 from aquifer_manager.domain.partition_work import PartitionWork
@@ -16,7 +18,7 @@ from aquifer_manager.domain.tasks import TaskState, TaskType
 from aquifer_manager.domain.topic_config import EffectiveRetention, TopicConfig
 from aquifer_manager.domain.why_reasons import WhyReason
 
-__all__ = ["Unknown", "WhyFacts", "next_run", "reason_of_error"]
+__all__ = ["Unknown", "WhyFacts", "next_run", "paused_text", "reason_of_error"]
 
 _REASONS: Final = {
     ErrorReason.OBJECT_STORE_UNAVAILABLE: WhyReason.STORE_UNREACHABLE,
@@ -38,6 +40,18 @@ def next_run(task: TaskState) -> str:
     if task.running:
         return "running"
     return f"due in {task.next_run_in_ms} ms" if task.next_run_in_ms > 0 else "due now"
+
+
+def paused_text(pauses: tuple[TaskPause, ...]) -> str:
+    """Who paused what, since when and why, for people."""
+    return "copies and expirations are paused: " + "; ".join(map(_said_of_pause, pauses))
+
+
+def _said_of_pause(pause: TaskPause) -> str:
+    since = datetime.fromtimestamp(pause.since_ms / 1000, UTC).isoformat(timespec="seconds")
+    what = "the whole topic" if isinstance(pause.target, str) else "this partition"
+    by = f" by {pause.paused_by}" if pause.paused_by else ""
+    return f"{what} since {since}{by}{f' ({pause.reason})' if pause.reason else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +83,7 @@ class WhyFacts:
     segments: tuple[RemoteLogSegmentMetadata, ...] | Unknown
     plan: RetentionPlan | None
     tasks: Mapping[TaskType, TaskState]
-    paused: bool
+    pauses: tuple[TaskPause, ...]
     failing: Mapping[KafkaUuid, FailedDeletion]
     retention: EffectiveRetention | None
     copy_abandoned_after_ms: int

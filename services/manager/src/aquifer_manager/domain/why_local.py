@@ -7,7 +7,13 @@ from typing import Final
 from aquifer_manager.domain.ports import LogDescription
 from aquifer_manager.domain.tasks import Deferral, TaskType
 from aquifer_manager.domain.topic_config import TopicConfig
-from aquifer_manager.domain.why_facts import Unknown, WhyFacts, next_run, reason_of_error
+from aquifer_manager.domain.why_facts import (
+    Unknown,
+    WhyFacts,
+    next_run,
+    paused_text,
+    reason_of_error,
+)
 from aquifer_manager.domain.why_reasons import Explanation, WhyQuestion, WhyReason
 
 __all__ = ["LocalSegment", "explain_local", "local_segments"]
@@ -145,8 +151,8 @@ def _fenced(facts: WhyFacts, log: LogDescription, segment: LocalSegment) -> Expl
 
 def _paused(facts: WhyFacts, log: LogDescription, segment: LocalSegment) -> Explanation | None:
     del log
-    if facts.paused:
-        return _said(segment, WhyReason.PAUSED, "copies and expirations are paused")
+    if facts.pauses:
+        return _said(segment, WhyReason.PAUSED, paused_text(facts.pauses))
     return None
 
 

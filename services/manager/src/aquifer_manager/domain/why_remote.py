@@ -10,7 +10,13 @@ from aquifer_core.state import RemoteLogSegmentState
 
 from aquifer_manager.domain.ports import LogDescription
 from aquifer_manager.domain.tasks import TaskState, TaskType
-from aquifer_manager.domain.why_facts import Unknown, WhyFacts, next_run, reason_of_error
+from aquifer_manager.domain.why_facts import (
+    Unknown,
+    WhyFacts,
+    next_run,
+    paused_text,
+    reason_of_error,
+)
 from aquifer_manager.domain.why_reasons import Explanation, WhyQuestion, WhyReason
 
 __all__ = ["explain_not_deleted"]
@@ -115,8 +121,8 @@ def _held_up(facts: WhyFacts, segment: RemoteLogSegmentMetadata) -> Explanation 
     if facts.work is not None and facts.work.fenced:
         text = "metadata knows a newer leader; waiting for it to be announced"
         return _said(segment, WhyReason.LEADER_FENCED, text)
-    if facts.paused:
-        return _said(segment, WhyReason.PAUSED, "copies and expirations are paused")
+    if facts.pauses:
+        return _said(segment, WhyReason.PAUSED, paused_text(facts.pauses))
     task = _expiration(facts)
     if task is not None and task.last_error_reason:
         reason = reason_of_error(task.last_error_reason, WhyReason.EXPIRATION_FAILING)

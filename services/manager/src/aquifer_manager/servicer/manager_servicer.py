@@ -207,18 +207,22 @@ class RemoteLogManagerServicer(pb_grpc.RemoteLogManagerServiceServicer):
     ) -> pb.PauseTasksResponse:
         """See the contract."""
         del context
-        tips = [convert.tip_from_pb(tip) for tip in request.partitions]
-        self._manager.pause_tasks(tips, request.topics)
-        return pb.PauseTasksResponse()
+        durable = await self._manager.pause_tasks(
+            convert.pause_targets_from_pb(request.partitions, request.topics),
+            paused_by=request.paused_by,
+            reason=request.reason,
+        )
+        return pb.PauseTasksResponse(durable=durable)
 
     async def ResumeTasks(
         self, request: pb.ResumeTasksRequest, context: Context
     ) -> pb.ResumeTasksResponse:
         """See the contract."""
         del context
-        tips = [convert.tip_from_pb(tip) for tip in request.partitions]
-        self._manager.resume_tasks(tips, request.topics)
-        return pb.ResumeTasksResponse()
+        durable = await self._manager.resume_tasks(
+            convert.pause_targets_from_pb(request.partitions, request.topics)
+        )
+        return pb.ResumeTasksResponse(durable=durable)
 
     def _time_left_s(self, context: Context) -> float:
         """For retries; the last of them must end in time to tell what it met."""

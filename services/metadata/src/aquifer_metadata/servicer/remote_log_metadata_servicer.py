@@ -12,10 +12,12 @@ from aquifer_core.errors import PreconditionError
 from aquifer_core.partition_summary import PartitionSummaries
 from aquifer_core.ports import RemoteLogMetadataManager
 from aquifer_core.segment import RemoteLogSegmentMetadata
+from aquifer_core.segment_listings import segments_from
 from aquifer_core.segment_run import SegmentRuns
 from aquifer_rpc import convert
 
 from aquifer_metadata.servicer.partition_summaries import summaries_from_request, summary_to_pb
+from aquifer_metadata.servicer.task_pauses import pages_of_pauses, update_pauses
 
 # In quotes: the class is generic in its stub only.
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -92,8 +94,11 @@ class RemoteLogMetadataServicer(RemoteLogMetadataServiceServicer):
         self, request: pb.ListRemoteLogSegmentsRequest, context: Context
     ) -> AsyncIterator[pb.ListRemoteLogSegmentsResponse]:
         """See the contract."""
-        segments = self._manager.list_remote_log_segments(
-            convert.tip_from_pb(request.topic_id_partition), _leader_epoch(request)
+        tip, leader_epoch = convert.tip_from_pb(request.topic_id_partition), _leader_epoch(request)
+        segments = (
+            segments_from(self._manager, tip, request.from_start_offset)
+            if leader_epoch is None
+            else self._manager.list_remote_log_segments(tip, leader_epoch)
         )
         page = pb.ListRemoteLogSegmentsResponse()
         async for segment in segments:
@@ -220,6 +225,20 @@ class RemoteLogMetadataServicer(RemoteLogMetadataServiceServicer):
                 for summary, (_, known) in zip(found, asked, strict=True)
             ]
         )
+
+    async def UpdateTaskPauses(
+        self, request: pb.UpdateTaskPausesRequest, context: Context
+    ) -> pb.UpdateTaskPausesResponse:
+        """See the contract."""
+        await update_pauses(self._manager, request)
+        return pb.UpdateTaskPausesResponse()
+
+    async def ListTaskPauses(
+        self, request: pb.ListTaskPausesRequest, context: Context
+    ) -> AsyncIterator[pb.ListTaskPausesResponse]:
+        """See the contract."""
+        async for page in pages_of_pauses(self._manager, PAGE_SIZE):
+            yield page
 
     async def WatchPartition(
         self, request: pb.WatchPartitionRequest, context: Context

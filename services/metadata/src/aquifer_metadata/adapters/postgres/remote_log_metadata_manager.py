@@ -20,6 +20,7 @@ from aquifer_core.segment import (
 )
 from aquifer_core.segment_run import SegmentRun
 from aquifer_core.state import RemotePartitionDeleteState
+from aquifer_core.task_pauses import PauseTarget, TaskPause
 
 from aquifer_metadata.adapters.postgres.change_signal import ChangeSignal
 from aquifer_metadata.adapters.postgres.database import Database
@@ -34,6 +35,7 @@ from aquifer_metadata.adapters.postgres.remote_log_runs import RemoteLogRuns
 from aquifer_metadata.adapters.postgres.remote_log_summaries import RemoteLogSummaries
 from aquifer_metadata.adapters.postgres.remote_log_watch import RemoteLogWatch
 from aquifer_metadata.adapters.postgres.remote_log_writes import RemoteLogWrites
+from aquifer_metadata.adapters.postgres.task_pauses import SqlTaskPauses
 
 _DAY_MS = 24 * 3600 * 1000
 
@@ -86,6 +88,7 @@ class PostgresRemoteLogMetadataManager(RemoteLogMetadataManager):
         self.forgetting = RemoteLogForgetting(database, clock, batch_size=forget_batch)
         self.pruning = RemoteLogPruning(database, clock, kept_ms=history_ms, batch_size=prune_batch)
         self.past = RemoteLogPast(database)
+        self._pauses = SqlTaskPauses(database, clock, page_size=page_size)
 
     async def configure(self, configs: Mapping[str, str]) -> None:
         """Needs no properties: the database is given."""
@@ -121,6 +124,7 @@ class PostgresRemoteLogMetadataManager(RemoteLogMetadataManager):
         await self._writes.move_deletion(metadata)
         if metadata.state is RemotePartitionDeleteState.DELETE_PARTITION_FINISHED:
             await self.forgetting.forget(metadata.topic_id_partition)
+            await self._pauses.resume([metadata.topic_id_partition])
 
     def list_partition_deletions(self) -> AsyncIterator[RemotePartitionDeleteMetadata]:
         """See `RemoteLogMetadataManager`."""
@@ -131,6 +135,12 @@ class PostgresRemoteLogMetadataManager(RemoteLogMetadataManager):
     ) -> AsyncIterator[RemoteLogSegmentMetadata]:
         """See `RemoteLogMetadataManager`."""
         return self._reads.segments(topic_id_partition, leader_epoch)
+
+    def list_remote_log_segments_from(
+        self, topic_id_partition: TopicIdPartition, start_offset: int
+    ) -> AsyncIterator[RemoteLogSegmentMetadata]:
+        """See `SegmentListings`."""
+        return self._reads.segments(topic_id_partition, from_offset=start_offset)
 
     async def remote_log_size(self, topic_id_partition: TopicIdPartition, leader_epoch: int) -> int:
         """See `RemoteLogMetadataManager`."""
@@ -175,6 +185,20 @@ class PostgresRemoteLogMetadataManager(RemoteLogMetadataManager):
     ) -> list[PartitionSummary | None]:
         """See `PartitionSummaries`."""
         return await self._summaries.of(partitions)
+
+    async def pause_tasks(
+        self, targets: Collection[PauseTarget], *, paused_by: str = "", reason: str = ""
+    ) -> None:
+        """See `TaskPauses`."""
+        await self._pauses.pause(targets, paused_by, reason)
+
+    async def resume_tasks(self, targets: Collection[PauseTarget]) -> None:
+        """See `TaskPauses`."""
+        await self._pauses.resume(targets)
+
+    def list_task_pauses(self) -> AsyncIterator[TaskPause]:
+        """See `TaskPauses`."""
+        return self._pauses.listed()
 
     async def earliest_log_offset(self, topic_id_partition: TopicIdPartition) -> int | None:
         """See `RemoteLogMetadataManager`."""

@@ -29,6 +29,7 @@ _FORGOTTEN = int(RemotePartitionDeleteState.DELETE_PARTITION_FINISHED)
 _FINISHED = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
 _NO_END = 2**63 - 1
 _FIRST_ID = uuid.UUID(bytes=KafkaUuid.ZERO.raw)
+_LAST_ID = uuid.UUID(int=2**128 - 1)
 
 _NOT_FORGOTTEN = f"""NOT EXISTS (
   SELECT FROM remote_log_partition p
@@ -120,10 +121,17 @@ class RemoteLogReads:
         return rows[0]["highest_offset"] if rows else None
 
     async def segments(
-        self, tip: TopicIdPartition, leader_epoch: int | None = None
+        self, tip: TopicIdPartition, leader_epoch: int | None = None, *, from_offset: int = 0
     ) -> AsyncIterator[RemoteLogSegmentMetadata]:
-        """See `RemoteLogMetadataManager.list_remote_log_segments`; page by page, in memory one at a time."""
-        pages = self._pages(tip) if leader_epoch is None else self._pages_of(tip, leader_epoch)
+        """See `RemoteLogMetadataManager.list_remote_log_segments`; page by page, in memory one at a time.
+
+        Without leader epoch from an offset on, see `SegmentListings`.
+        """
+        pages = (
+            self._pages(tip, from_offset)
+            if leader_epoch is None
+            else self._pages_of(tip, leader_epoch)
+        )
         async for page in pages:
             for row in page:
                 yield segment_from_row(tip, row)
@@ -189,8 +197,8 @@ class RemoteLogReads:
         )
         return [_event(segment_id, row) for row in rows]
 
-    async def _pages(self, tip: TopicIdPartition) -> AsyncIterator[list[Columns]]:
-        after_offset, after_id = -1, _FIRST_ID
+    async def _pages(self, tip: TopicIdPartition, from_offset: int) -> AsyncIterator[list[Columns]]:
+        after_offset, after_id = from_offset - 1, _LAST_ID
         while True:
             page = await self._rows(
                 PAGE,

@@ -244,3 +244,15 @@ transaction_state = Table(
     Column("start_timestamp_ms", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
 )
+
+task_pause = Table(
+    "task_pause",
+    metadata,
+    Column("topic", Text, primary_key=True),
+    # Of whole topics the zero id and the partition -1.
+    Column("topic_id", Uuid, primary_key=True),
+    Column("partition", Integer, primary_key=True, autoincrement=False),
+    Column("since_ms", BigInteger, nullable=False),
+    Column("paused_by", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+)
