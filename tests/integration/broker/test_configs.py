@@ -16,11 +16,13 @@ from confluent_kafka.admin import (
     ConfigSource,
     ResourceType,
 )
+from fixtures.broker_logs import client_batch
 from fixtures.broker_node import StartBroker, bootstrap
 from fixtures.cluster_metadata import InMemoryClusterMetadata
 from fixtures.kafka_clients import create_topic, in_thread
 from fixtures.kafka_wire import KafkaWire
 from fixtures.polling import eventually
+from fixtures.wire_topic import WireTopic
 from kio.schema.errors import ErrorCode
 
 SET = AlterConfigOpType.SET
@@ -252,3 +254,23 @@ async def test_dynamic_settings_are_not_shown_as_those_of_the_file(
             ("log.retention.hours", str(2 * 3_600_000), 4),
             ("retention.ms", "604800000", 5),
         ]
+
+
+async def test_a_broker_that_starts_keeps_what_only_its_file_would_have_deleted(
+    start_broker: StartBroker, cluster_metadata: InMemoryClusterMetadata
+) -> None:
+    """Logs are opened while retention already runs, and a dynamic setting counts from the first of them on."""
+    forever = ConfigChange(key="log.retention.ms", value="-1")
+    await cluster_metadata.alter_configs(StoredResource.BROKER, "", [forever])
+    at_once = {"log_retention_ms": "1", "log_retention_check_interval_ms": "1"}
+    names = [f"t{number}" for number in range(8)]
+    node = await start_broker(1, stop=True, **at_once)
+    async with node, KafkaWire(node.port("PLAINTEXT")) as wire:
+        for name in names:
+            topic = await WireTopic.create(wire, name, segment_bytes="1000")
+            for _ in range(3):
+                answer = await topic.produce(client_batch(value=bytes(900)))
+                assert answer.error_code is ErrorCode.none
+    node = await start_broker(1, **at_once)
+    logs = [node.services.logs.get(name, 0) for name in names]
+    assert [log.local_log_start_offset for log in logs] == [0] * len(names)

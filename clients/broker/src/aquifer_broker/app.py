@@ -1,7 +1,6 @@
 """Composition root of a broker node."""
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
@@ -102,20 +101,22 @@ class BrokerNode:
     async def _start(self, starting: AsyncExitStack) -> None:
         metadata = await self._connect(starting)
         await starting.enter_async_context(ClusterWatch(metadata, self.view))
-        logs = await starting.enter_async_context(self._log_manager())
+        # Retention runs while logs are opened, so the first of them has to have what is in force.
+        config = self._with_dynamic()
+        logs = await starting.enter_async_context(self._log_manager(config))
         partitions = HostedPartitions(
-            node_id=self.config.node_id,
+            node_id=config.node_id,
             view=self.view,
             logs=logs,
-            defaults=self.config.log_defaults,
+            defaults=config.log_defaults,
             remote_storage=self._plugins is not None,
         )
+        services = self._made_services = self._services(config, metadata, logs, partitions)
+        self._follow_dynamic_configs(services, partitions)
         await partitions.start()
         await starting.enter_async_context(partitions.loop)
-        services = self._made_services = self._services(metadata, logs, partitions)
         tiering = await self._tiering(starting, services)
         services.remote = tiering.remote_log if tiering is not None else None
-        self._follow_dynamic_configs(services, partitions)
         await self._clean_offsets(starting, services)
         await self._listen(starting, services)
         starting.callback(self._serving.set)
@@ -146,20 +147,20 @@ class BrokerNode:
         )
         return GrpcClusterMetadata(channel, deadline_s=self.config.request_timeout_ms / 1000)
 
-    def _log_manager(self) -> LogManager:
-        values = self.config.values
+    def _log_manager(self, config: BrokerConfig) -> LogManager:
+        values = config.values
         return LogManager(
-            self.config.log_dirs,
-            broker_id=self.config.node_id,
+            config.log_dirs,
+            broker_id=config.node_id,
             cluster_id=self.view.cluster_id or "",
-            default_config=self.config.log_defaults,
+            default_config=config.log_defaults,
             settings=LogManagerSettings(
                 retention_check_interval_ms=values["log.retention.check.interval.ms"],
                 checkpoint_interval_ms=values["log.flush.offset.checkpoint.interval.ms"],
                 flush_scheduler_interval_ms=values["log.flush.scheduler.interval.ms"],
                 producer_id_expiration_ms=values["producer.id.expiration.ms"],
             ),
-            lost_log_dirs=self.config.lost_log_dirs,
+            lost_log_dirs=config.lost_log_dirs,
         )
 
     def _superseded(self) -> None:
@@ -199,11 +200,15 @@ class BrokerNode:
         )
 
     def _services(
-        self, metadata: ClusterMetadata, logs: LogManager, partitions: HostedPartitions
+        self,
+        config: BrokerConfig,
+        metadata: ClusterMetadata,
+        logs: LogManager,
+        partitions: HostedPartitions,
     ) -> BrokerServices:
-        values = self.config.values
+        values = config.values
         return BrokerServices(
-            config=self.config,
+            config=config,
             clock=SystemClock(),
             view=self.view,
             metadata=metadata,
@@ -227,29 +232,23 @@ class BrokerNode:
     def _follow_dynamic_configs(
         self, services: BrokerServices, partitions: HostedPartitions
     ) -> None:
-        def apply(change: ClusterChange) -> None:
-            if not change.configs_changed:
-                return
-            services.config = self._with_dynamic(self.view.broker_configs(self.config.node_id))
+        def apply() -> None:
+            services.config = self._with_dynamic()
             partitions.update_defaults(services.config.log_defaults)
 
-        self.view.on_change(apply)
-        if self.view.broker_configs(self.config.node_id):
-            apply(
-                ClusterChange(
-                    version=self.view.version,
-                    topics=(),
-                    deleted_topics=(),
-                    brokers_changed=False,
-                    configs_changed=True,
-                )
-            )
+        def follow(change: ClusterChange) -> None:
+            if change.configs_changed:
+                apply()
 
-    def _with_dynamic(self, dynamic: Mapping[str, str]) -> BrokerConfig:
+        self.view.on_change(follow)
+        # What changed while the log dirs were read.
+        apply()
+
+    def _with_dynamic(self) -> BrokerConfig:
         """Takes over what can be; a stored setting that this version refuses must not keep the others from counting."""
         taken: dict[str, str] = {}
         config = self.config
-        for key, value in sorted(dynamic.items()):
+        for key, value in sorted(self.view.broker_configs(self.config.node_id).items()):
             try:
                 config = self.config.with_dynamic({**taken, key: value})
                 taken[key] = value
