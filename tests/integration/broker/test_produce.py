@@ -130,6 +130,19 @@ async def test_a_request_that_cannot_be_served_says_why(topic: WireTopic) -> Non
     ]
 
 
+async def test_records_of_a_transaction_that_nobody_could_end_are_refused(
+    broker: BrokerNode, topic: WireTopic
+) -> None:
+    """They would hold back the last stable offset for ever: readers of committed records, and copying, stop at it."""
+    records = client_batch(producer_id=7, epoch=0, sequence=0, transactional=True)
+    for version in (9, 13):
+        refused = await topic.produce(records, version=version)
+        assert refused.error_code is ErrorCode.invalid_producer_id_mapping
+    assert (await topic.produce(client_batch())).base_offset == 0
+    committed = await topic.fetch(0, isolation=1)
+    assert (committed.last_stable_offset, len(committed.records)) == (1, len(client_batch()))
+
+
 async def test_topics_are_produced_to_by_id(topic: WireTopic) -> None:
     assert (await topic.produce(client_batch(), version=13)).base_offset == 0
 

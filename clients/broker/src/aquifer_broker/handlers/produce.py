@@ -2,10 +2,17 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import structlog
-from aquifer_core.errors import AquiferError, InvalidRequestError, StaleLeaderEpochError
+from aquifer_core.errors import (
+    AquiferError,
+    InvalidRequestError,
+    PreconditionError,
+    StaleLeaderEpochError,
+)
+from aquifer_core.formats.checksum import Buffer
+from aquifer_core.formats.record_batch import iter_batches, validate_crc
 from kio.schema.errors import ErrorCode
 
 from aquifer_broker.cluster.hosted_partitions import HostedPartition
@@ -22,6 +29,12 @@ logger = structlog.get_logger(__name__)
 
 _ALL: Final = -1
 _ACKS: Final = (0, 1, _ALL)
+
+
+class _UnregisteredTransactionError(PreconditionError):
+    """Nothing registers transactions here, so no producer id belongs to any (INVALID_PRODUCER_ID_MAPPING)."""
+
+    kafka_error_code: ClassVar[int] = ErrorCode.invalid_producer_id_mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +80,7 @@ class ProduceHandler:
         if isinstance(hosted, ErrorCode):
             return _refused(data.index, hosted)
         try:
+            _check_transactions(body.transactional_id, data.records)
             info = await hosted.log.append(data.records, leader_epoch=hosted.leader_epoch)
         except StaleLeaderEpochError as error:
             # The producer named no epoch, so it cannot be fenced by one: it has to find the leader again.
@@ -112,10 +126,21 @@ def _refuse(body: Any, data: Any) -> ErrorCode:
     """What is wrong with the request itself."""
     if body.acks not in _ACKS:
         return ErrorCode.invalid_required_acks
-    if body.transactional_id is not None:
-        # Nothing registers transactions here, so no producer id belongs to any.
-        return ErrorCode.invalid_producer_id_mapping
     return ErrorCode.invalid_record if data.records is None else ErrorCode.none
+
+
+def _check_transactions(transactional_id: str | None, records: Buffer) -> None:
+    """Refuses what would hold back the last stable offset for ever, because nobody could end it.
+
+    Raises:
+        _UnregisteredTransactionError: the request, or a batch, is of a transaction.
+        CorruptRecordError: a batch may only seem to be.
+    """
+    of_transactions = [batch for batch in iter_batches(records) if batch.is_transactional]
+    for batch in of_transactions:
+        validate_crc(batch)
+    if of_transactions or transactional_id is not None:
+        raise _UnregisteredTransactionError("transactions are not served by this cluster")
 
 
 async def _await_replicas(appended: list[_Appended], timeout_ms: int) -> None:
