@@ -4,9 +4,12 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import pytest
 from aquifer_broker.app import BrokerNode
+from aquifer_broker.handlers.fetch_read import FetchPass, FetchTarget
+from aquifer_broker.log.log_values import FetchIsolation
 from aquifer_broker.protocol.versions import ApiKey
 from aquifer_core.formats.record_batch import iter_batches
 from fixtures.broker_logs import client_batch
@@ -174,6 +177,40 @@ async def test_a_partition_that_cannot_be_is_unknown(topic: WireTopic) -> None:
         answer = await topic.fetch(0, version=version, partition=-1)
         assert answer.error_code is ErrorCode.unknown_topic_or_partition
     assert offsets((await topic.fetch(9)).records) == [9]
+
+
+@pytest.mark.parametrize("by_id", [True, False])
+async def test_a_fetch_that_waits_does_not_go_on_in_a_new_topic_of_the_same_name(
+    broker: BrokerNode, topic: WireTopic, *, by_id: bool
+) -> None:
+    """A consumer at the end of the old topic would go on in the middle of the new one."""
+    hosted = broker.services.partitions.get(topic.name, 0)
+    assert hosted is not None
+    tip = hosted.topic_id_partition
+    target = FetchTarget(
+        key=(topic.topic_id if by_id else topic.name, 0),
+        topic=tip,
+        partition=0,
+        fetch_offset=5,
+        max_bytes=1_000_000,
+    )
+    (deleted,) = await broker.services.metadata.delete_topics([topic.name])
+    assert deleted.reason is None
+    await eventually(lambda: broker.view.topic_by_id(tip.topic_id) is None)
+    again = await WireTopic.create(topic.wire)
+    for _ in range(10):
+        await again.produce(BATCH)
+
+    def fetch_pass() -> FetchPass:
+        services, isolation = broker.services, FetchIsolation.HIGH_WATERMARK
+        return FetchPass(services, isolation=isolation, is_follower=False, max_bytes=1_000_000)
+
+    read = await fetch_pass().read(target)
+    code = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
+    assert (read.error, read.size_bytes) == (code, 0)
+    new = broker.services.partitions.get(topic.name, 0)
+    assert new is not None
+    assert (await fetch_pass().read(replace(target, topic=new.topic_id_partition))).size_bytes
 
 
 async def test_a_fetch_that_asks_for_a_session_is_served_without_one(topic: WireTopic) -> None:

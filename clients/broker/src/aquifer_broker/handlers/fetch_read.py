@@ -103,12 +103,17 @@ class FetchPass:
         return read
 
     def _locate(self, target: FetchTarget) -> HostedPartition | ErrorCode:
+        by_id = not isinstance(target.key[0], str) and target.partition >= 0
+        unknown = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
         if target.topic is None:
-            by_id = not isinstance(target.key[0], str) and target.partition >= 0
-            return ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
-        return self._services.partitions.leader(
+            return unknown
+        hosted = self._services.partitions.leader(
             target.topic.topic, target.partition, target.current_leader_epoch
         )
+        if isinstance(hosted, HostedPartition) and hosted.topic_id_partition != target.topic:
+            # The topic was deleted while the fetch waited, and another has its name.
+            return unknown
+        return hosted
 
     async def _read_local(self, read: PartitionRead, hosted: HostedPartition) -> None:
         result = await hosted.log.read(
