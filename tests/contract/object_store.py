@@ -58,6 +58,16 @@ class ObjectStoreContract:
         assert not await objects.create("a", b"two")
         assert await objects.get("a") == b"one"
 
+    async def test_only_what_was_found_is_replaced(self, objects: ObjectStore) -> None:
+        assert not await objects.replace("a/key", b"new", found=b"old")
+        await objects.put("a/key", b"old")
+        assert await objects.replace("a/key", b"new", found=b"old")
+        assert await objects.get("a/key") == b"new"
+        assert not await objects.replace("a/key", b"newer", found=b"old")
+        await objects.delete(["a/key"])
+        assert not await objects.replace("a/key", b"newer", found=b"new")
+        assert await objects.size_bytes("a/key") is None
+
     async def test_only_one_of_many_creates(self, objects: ObjectStore) -> None:
         results = await asyncio.gather(
             *(objects.create("a", str(number).encode()) for number in range(8))

@@ -346,7 +346,7 @@ async def test_a_deletion_by_another_process_wins_over_rewrapping(
     ring.activate("b")
 
     async def delete_first(operation: str, key: str) -> None:
-        if operation == "put" and key.endswith(".manifest"):
+        if operation == "replace" and key.endswith(".manifest"):
             objects.before = HookedObjectStore(objects).before
             await other.delete_log_segment_data(metadata)
 

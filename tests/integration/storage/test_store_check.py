@@ -9,10 +9,11 @@ from aquifer_core.clock import SystemClock
 from aquifer_core.formats.checksum import Buffer
 from aquifer_storage.adapters.filesystem import FilesystemObjectStore
 from aquifer_storage.adapters.s3 import S3ObjectStore
-from aquifer_storage.domain.ports import ObjectInfo, ObjectUpload
+from aquifer_storage.domain.ports import ObjectInfo, ObjectUpload, Written
 from aquifer_storage.domain.store_check import FOLDER, CheckResult, Outcome, StoreCheck
 from aquifer_storage.domain.store_checks import STORE_CHECKS
 from fixtures.faulty_s3 import Fault, FaultyS3
+from fixtures.hooked_object_store import HookedObjectStore, HookedUpload
 
 NAMES = ["reachable", *(check.name for check in STORE_CHECKS), "clean-up"]
 HOUR_MS = 3_600_000
@@ -155,18 +156,33 @@ async def test_a_store_without_upload_listing_will_do(
     assert outcomes(results, Outcome.FAILED) == []
 
 
+class CarelessUpload(HookedUpload):
+    """Replaces what is there."""
+
+    async def complete(self) -> bool:
+        await self._store.delete([self._key])
+        return await super().complete()
+
+
 class Careless(FilesystemObjectStore):
     """Knows no conditions, as some stores."""
 
-    async def create(self, key: str, data: Buffer) -> bool:
-        await self.put(key, data)
-        return True
+    async def create(self, key: str, data: Buffer, *, sha256: str | None = None) -> Written:
+        return await self.put(key, data)
+
+    async def replace(self, key: str, data: Buffer, *, found: bytes) -> Written:
+        return await self.put(key, data)
+
+    async def start_upload(self, key: str, part_size_bytes: int) -> ObjectUpload:
+        upload = await super().start_upload(key, part_size_bytes)
+        return CarelessUpload(HookedObjectStore(self), key, upload)
 
 
 async def test_a_store_that_ignores_conditions_will_do(tmp_path: Path, clock: SkewedClock) -> None:
     store = Careless(tmp_path)
     results = await checked(store, clock)
-    assert outcomes(results, Outcome.DEGRADED) == ["conditional-put"]
+    conditions = ["conditional-put", "conditional-upload", "conditional-replace"]
+    assert outcomes(results, Outcome.DEGRADED) == conditions
     assert outcomes(results, Outcome.FAILED) == []
     await store.close()
 

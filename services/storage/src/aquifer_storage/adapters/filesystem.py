@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -39,6 +40,7 @@ class FilesystemObjectStore:
         self._root = root
         self._temporary = root / _TEMPORARY
         self._threads = WorkerThreads(threads, "filesystem")
+        self._replacing = threading.Lock()
         self.totals = RequestTotals(self.backend)
 
     async def put(self, key: str, data: Buffer) -> Written:
@@ -50,6 +52,13 @@ class FilesystemObjectStore:
         """Write an object unless there is one. Nothing is confirmed: a file's size is soon looked at."""
         is_written = await self.request(
             "put_object", key, lambda: self._write(key, data, replace=False), len(data)
+        )
+        return Written.YES if is_written else Written.NOT
+
+    async def replace(self, key: str, data: Buffer, *, found: bytes) -> Written:
+        """Write an object in place of the one that was found, which is looked at just before: only other processes can come between."""
+        is_written = await self.request(
+            "put_object", key, lambda: self._replace(key, data, found), len(data)
         )
         return Written.YES if is_written else Written.NOT
 
@@ -193,6 +202,11 @@ class FilesystemObjectStore:
             return self.publish(temporary, path, replace=replace)
         finally:
             temporary.unlink(missing_ok=True)
+
+    def _replace(self, key: str, data: Buffer, found: bytes) -> bool:
+        path = self._path(key)
+        with self._replacing:
+            return path.is_file() and path.read_bytes() == found and self._write(key, data)
 
     def _unlink(self, path: Path) -> None:
         path.unlink(missing_ok=True)

@@ -92,6 +92,24 @@ class S3ObjectStore:
         self._knows_conditions = False
         return written
 
+    async def replace(self, key: str, data: Buffer, *, found: bytes) -> Written:
+        """Write an object in place of the one that was found, on the condition that it is still there, where the store knows such."""
+        try:
+            there, etag = await self.request(
+                "get_object", key, lambda client: client.get_with_etag(key)
+            )
+            if there != found:
+                return Written.NOT
+            is_confirmed = await self.request(
+                "put_object", key, lambda client: client.put(key, data, instead_of=etag), len(data)
+            )
+        except (PreconditionFailedByStoreError, RemoteResourceNotFoundError):
+            return Written.NOT
+        except UnsupportedByStoreError as error:
+            logger.warning("object_store_has_no_conditional_writes", error=error.message)
+            return await self.put(key, data)
+        return Written.CONFIRMED if is_confirmed else Written.YES
+
     async def start_upload(self, key: str, part_size_bytes: int) -> ObjectUpload:
         """Begin an object of many parts."""
         upload_id = await self.request(

@@ -159,6 +159,16 @@ class S3Client(CheckedWrites):
         finally:
             release(response)
 
+    def get_with_etag(self, key: str) -> tuple[bytes, str | None]:
+        """Read a whole object; also its ETag, none where the answer has none that tells its bytes."""
+        response = self.open(key, 0, None)
+        try:
+            etag = response.headers.get("etag")
+            is_strong = etag is not None and etag.startswith('"')
+            return response.read(decode_content=False), etag if is_strong else None
+        finally:
+            release(response)
+
     def open(self, key: str, position: int, length_bytes: int | None) -> urllib3.BaseHTTPResponse:
         """Begin to read a range; the answer's connection must be given back.
 

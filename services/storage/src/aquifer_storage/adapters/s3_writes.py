@@ -61,9 +61,18 @@ class CheckedWrites(Minio):
     _knows_crc32c = True
     """Whether the store does, as far as is known."""
 
-    def put(self, key: str, data: Buffer) -> bool:
-        """Write an object; returns whether the store has confirmed its checksum."""
-        answer = self._write(key, data, {"Content-Type": _CONTENT_TYPE})
+    def put(self, key: str, data: Buffer, *, instead_of: str | None = None) -> bool:
+        """Write an object; returns whether the store has confirmed its checksum.
+
+        Args:
+            key: the object.
+            data: its bytes.
+            instead_of: ETag of the object to replace; if another or none is there, the store answers 412, or 404.
+        """
+        headers: DictType = {"Content-Type": _CONTENT_TYPE}
+        if instead_of is not None:
+            headers["If-Match"] = instead_of
+        answer = self._write(key, data, headers)
         return answer.headers.get(CRC32C_HEADER) == _crc32c(data)
 
     def create(self, key: str, data: Buffer, sha256: str | None = None) -> bool:

@@ -29,6 +29,12 @@ class LimitedObjectStore:
             await self._gate.pay(len(data))
             return await self._objects.create(key, data, sha256=sha256)
 
+    async def replace(self, key: str, data: Buffer, *, found: bytes) -> Written:
+        """Write an object in place of the one that was found."""
+        async with self._gate.request():
+            await self._gate.pay(len(data))
+            return await self._objects.replace(key, data, found=found)
+
     async def start_upload(self, key: str, part_size_bytes: int) -> ObjectUpload:
         """Begin an object of many parts."""
         async with self._gate.request():

@@ -141,10 +141,17 @@ class ManifestStore:
             )
         return StoredManifest(manifest=manifest, keys=keys, size_bytes=len(data))
 
-    async def replace(self, metadata: RemoteLogSegmentMetadata, data: bytes) -> None:
-        """Write a manifest in place of the one that is there: only for another wrapping of the same data key."""
-        await self._objects.put(self._keys.of(metadata).manifest, data)
+    async def replace(
+        self, metadata: RemoteLogSegmentMetadata, data: bytes, *, found: bytes
+    ) -> bool:
+        """Write a manifest in place of the one that was found: only for another wrapping of the same data key.
+
+        Returns:
+            False when another or none is there by now, or this very one after an answer was lost.
+        """
+        written = await self._objects.replace(self._keys.of(metadata).manifest, data, found=found)
         self.forget(metadata)
+        return bool(written)
 
     async def abandon(self, keys: SegmentKeys, reason: str) -> bool:
         """Put a mark in the manifest's place; every copy of the segment fails from then on, until the segment is deleted.

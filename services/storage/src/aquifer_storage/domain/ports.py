@@ -107,6 +107,19 @@ class ObjectStore(Protocol):
         """
         ...
 
+    async def replace(self, key: str, data: Buffer, *, found: bytes) -> Written:
+        """Write an object in place of the one that was found; `Written.NOT` when another or none is there by now.
+
+        After an answer was lost, that may also mean that this very call has written it. A store without conditional writes is looked
+        at just before.
+
+        Args:
+            key: the object.
+            data: its bytes.
+            found: the bytes to replace, few.
+        """
+        ...
+
     async def start_upload(self, key: str, part_size_bytes: int) -> ObjectUpload:
         """Begin an object of many parts."""
         ...

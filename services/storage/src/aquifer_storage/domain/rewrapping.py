@@ -1,13 +1,15 @@
 """Wraps data keys again, with the active key, without touching data.
 
-A manifest is the one object that is ever written twice with other bytes. That is safe: both versions wrap the same data key, so
+A manifest is the one object that is ever written twice with other bytes, and only in place of the one that was read: a deletion meanwhile
+would leave a manifest without its log. That is safe: both versions wrap the same data key, so
 whoever reads or has cached the older one reads right as long as its key is in the ring. Retire a key when no manifest names it.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import structlog
-from aquifer_core.errors import RemoteResourceNotFoundError
+from aquifer_core.errors import ConcurrentUpdateError, RemoteResourceNotFoundError
 from aquifer_core.segment import RemoteLogSegmentMetadata
 
 from aquifer_storage.domain.envelope import Envelope
@@ -18,6 +20,8 @@ from aquifer_storage.domain.ports import ObjectStore
 from aquifer_storage.domain.segment_transforms import SegmentTransforms
 
 logger = structlog.get_logger(__name__)
+
+_ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +59,18 @@ class Rewrapper:
             RemoteResourceNotFoundError: the segment is not in the store.
             CorruptSegmentError: its manifest is damaged.
             PreconditionError: a key is not there.
+            ConcurrentUpdateError: others rewrap it again and again.
         """
+        for _ in range(_ATTEMPTS):
+            done = await self._attempt(metadata)
+            if done is not None:
+                return done
+        raise ConcurrentUpdateError(
+            f"the manifest of segment {metadata.segment_id} is replaced by others again and again"
+        )
+
+    async def _attempt(self, metadata: RemoteLogSegmentMetadata) -> Rewrapped | None:
+        """Rewrap the manifest as it is now; none when it was replaced or deleted meanwhile."""
         try:
             data, stored = await self._manifests.read_encoded(self._keys.of(metadata))
         except RemoteResourceNotFoundError as error:
@@ -70,8 +85,9 @@ class Rewrapper:
             return Rewrapped(previous_key_id=previous, key_id=previous)
         data_key = await self._transforms.unwrap(segment_id, envelope)
         wrapped = await ring.wrap(data_key)
-        renewed = Envelope(cipher=envelope.cipher, key=wrapped)
-        await self._manifests.replace(metadata, with_envelope(data, renewed))
+        renewed = with_envelope(data, Envelope(cipher=envelope.cipher, key=wrapped))
+        if not await self._manifests.replace(metadata, renewed, found=data):
+            return None
         await self._withdraw_if_deleted(metadata)
         logger.info(
             "segment_rewrapped",
@@ -82,7 +98,7 @@ class Rewrapper:
         return Rewrapped(previous_key_id=previous, key_id=wrapped.key_id)
 
     async def _withdraw_if_deleted(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """Delete the manifest again when another process deleted the segment meanwhile.
+        """Delete the manifest again when another process deleted the segment meanwhile, in a store without conditional writes.
 
         A deletion takes manifest, indexes, log and then the manifest once more. So either it takes this one as well, or the log is
         gone by now.

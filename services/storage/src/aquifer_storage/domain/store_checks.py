@@ -150,6 +150,34 @@ async def _conditional_put(bench: Bench) -> str:
     return "If-None-Match lets exactly one writer succeed"
 
 
+async def _conditional_upload(bench: Bench) -> str:
+    key = bench.key("o")
+    upload = await bench.objects.start_upload(key, _PART_BYTES)
+    try:
+        await upload.put_part(1, b"late")
+        await bench.objects.put(key, b"first")
+        _expect(not await upload.complete(), "an object was replaced by parts")
+    finally:
+        await upload.abort()
+    _expect(await bench.objects.get(key) == b"first", "the object is another one")
+    return "If-None-Match keeps parts from replacing an object"
+
+
+async def _conditional_replace(bench: Bench) -> str:
+    key = bench.key("o")
+    await bench.objects.put(key, b"first")
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(bench.objects.replace(key, str(number).encode(), found=b"first"))
+            for number in range(_RACERS)
+        ]
+    won = [bool(task.result()) for task in tasks]
+    _expect(sum(won) == 1, f"{sum(won)} of {_RACERS} writers replaced the same object")
+    found = await bench.objects.get(key)
+    _expect(found == str(won.index(True)).encode(), "the loser's object was kept")
+    return "If-Match lets exactly one writer replace what it has read"
+
+
 async def _listing(bench: Bench) -> str:
     keys = sorted(bench.key(f"{number % 3}/{number:02}.log") for number in range(_LISTED))
     for number, key in enumerate(keys):
@@ -209,6 +237,16 @@ STORE_CHECKS: Final = (
         name="conditional-put",
         run=_conditional_put,
         without="two copies of one segment at once are kept apart by the metadata service alone",
+    ),
+    Check(
+        name="conditional-upload",
+        run=_conditional_upload,
+        without="as without conditional-put, for segments that go up in parts",
+    ),
+    Check(
+        name="conditional-replace",
+        run=_conditional_replace,
+        without="rewrapping beside a deletion may leave a manifest without its log, which a scrub finds",
     ),
     Check(name="listing", run=_listing),
     Check(name="deletion", run=_deletion),
