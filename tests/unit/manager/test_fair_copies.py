@@ -18,6 +18,7 @@ from aquifer_manager.domain.partition_facts import PartitionFacts
 from aquifer_manager.domain.ports import NoTelemetry
 from aquifer_manager.domain.topic_config import TopicConfig
 from aquifer_manager.settings import ManagerSettings
+from fixtures.manager_indexes import remote_indexes
 from fixtures.manager_world import (
     SimulatedBroker,
     SimulatedBrokers,
@@ -51,6 +52,7 @@ class Rounds:
             brokers,
             DeletionFailures(storage, None, clock=self.clock),
             facts=PartitionFacts(self.metadata),
+            indexes=remote_indexes(self.metadata, storage, self.clock),
             clock=self.clock,
             telemetry=NoTelemetry(),
         )

@@ -18,6 +18,7 @@ from aquifer_manager.domain.remote_log_manager import ManagerParts
 from aquifer_manager.domain.tasks import TaskKey, TaskState, TaskType
 from aquifer_manager.domain.topic_config import TopicConfig
 from aquifer_manager.settings import ManagerSettings
+from fixtures.manager_indexes import remote_indexes
 from fixtures.manager_world import (
     SimulatedBroker,
     SimulatedBrokers,
@@ -69,6 +70,7 @@ class Thousand:
             brokers,
             DeletionFailures(self.storage, None, clock=self.clock),
             facts=PartitionFacts(self.metadata),
+            indexes=remote_indexes(self.metadata, self.storage, self.clock),
             clock=self.clock,
             telemetry=NoTelemetry(),
         )

@@ -22,7 +22,10 @@ from aquifer_manager.domain.offset_for_timestamp import (
     OffsetForTimestamp,
     TimestampQuery,
 )
+from aquifer_manager.domain.ports import NoTelemetry
 from aquifer_manager.domain.reader_pool import ReaderPool
+from aquifer_manager.domain.segment_finder import SegmentFinder
+from fixtures.manager_indexes import remote_indexes
 from fixtures.manager_segments import Segment, batch, put
 from fixtures.manager_world import START_MS, HastyClock, partition
 
@@ -40,12 +43,14 @@ class Searches:
     def __init__(self) -> None:
         self.storage = InMemoryRemoteStorageManager()
         self.metadata = InMemoryRemoteLogMetadataManager()
+        clock = HastyClock()
+        indexes = remote_indexes(self.metadata, self.storage, clock)
         self.service = OffsetForTimestamp(
             self.storage,
-            self.metadata,
+            SegmentFinder(self.metadata, indexes, clock=clock, telemetry=NoTelemetry()),
             self,
             pool=ReaderPool(readers=2, max_pending=2),
-            clock=HastyClock(),
+            clock=clock,
             backoff=FETCH_BACKOFF,
         )
 

@@ -323,6 +323,19 @@ READER_PENDING: Final = Metric(
     kind=InstrumentKind.GAUGE,
     doc="Remote reads waiting for a reader.",
 )
+INDEX_BEHIND: Final = Metric(
+    name="aquifer.remote.index.behind",
+    unit="{partition}",
+    kind=InstrumentKind.GAUGE,
+    doc="Partitions whose local remote index does not reach as far as remote storage.",
+)
+INDEX_ANSWERS: Final = Metric(
+    name="aquifer.remote.index.answers",
+    unit="{answer}",
+    kind=InstrumentKind.COUNTER,
+    doc="Questions of readers answered by a local remote index, because metadata did not.",
+    attributes=(TOPIC,),
+)
 BROKER_READ_LIMIT: Final = Metric(
     name="aquifer.broker.remote_reads.limit",
     unit="{read}",

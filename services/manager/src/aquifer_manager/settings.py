@@ -47,7 +47,7 @@ class ManagerSettings(ServiceSettings):
     broker_client: GrpcClientSettings = GrpcClientSettings(max_attempts=2)
     """How brokers' BrokerLogService is called."""
     data_dir: Path = Path("/var/lib/aquifer/manager")
-    """Directory of the index cache; it may be lost."""
+    """Directory of the index cache and of the local remote indexes; it may be lost, and is built again from the store then."""
 
     thread_pool_size: int = Field(default=10, ge=1, le=1000)
     """`remote.log.manager.thread.pool.size`: task runs at once, for each kind of task."""
@@ -103,6 +103,13 @@ class ManagerSettings(ServiceSettings):
     """`remote.log.index.file.cache.total.size.bytes`."""
     index_cache_entries: int | None = Field(default=None, ge=1)
     """Most files in the index cache; unset: no limit."""
+
+    remote_index_rotate_bytes: int = Field(default=10 * 1024**2, ge=1, le=_INT32_MAX)
+    """`remote.log.index.rotate.bytes`: most bytes of one local remote log index."""
+    remote_index_rotate_ms: int = Field(default=7 * 24 * 3_600_000, ge=1)
+    """`remote.log.index.rotate.ms`: most time between the records of one local remote log index."""
+    remote_index_unused_ms: int = Field(default=7 * 24 * 3_600_000, ge=1)
+    """Local remote indexes of partitions that nobody has asked for so long are deleted."""
 
     deletion_failure_topic_name: str = "__remote_segments_to_be_deleted"
     """`remote.log.deletion.failure.topic.name`: segments that could not be deleted, until they are."""

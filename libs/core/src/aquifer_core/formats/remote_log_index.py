@@ -188,9 +188,12 @@ def decode_entries(data: Buffer, position: int = 0) -> Iterator[tuple[int, Remot
 
 
 def encode_remote_offset_index(
-    positioned_entries: Iterable[tuple[int, RemoteLogIndexEntry]], start_offset: int
+    positioned_entries: Iterable[tuple[int, RemoteLogIndexEntry]],
+    start_offset: int,
+    *,
+    after_offset: int | None = None,
 ) -> bytes:
-    """Build an offset index that points into a remote log index.
+    """Build an offset index that points into a remote log index, or what continues one.
 
     Entries hold a chunk's first offset, so that the floor of an offset (`OffsetIndex.lookup`) is
     the entry of the chunk which holds it. Chunks that start below what is indexed are left out.
@@ -198,9 +201,10 @@ def encode_remote_offset_index(
     Args:
         positioned_entries: Chunks with the position of their entry in the remote log index.
         start_offset: The offset in the file's name.
+        after_offset: The offset of the last entry of the index that is continued.
     """
     out = bytearray()
-    previous = -1
+    previous = -1 if after_offset is None else after_offset - start_offset
     for position, entry in positioned_entries:
         relative_offset = entry.first_offset - start_offset
         if relative_offset > previous:
@@ -209,15 +213,17 @@ def encode_remote_offset_index(
     return bytes(out)
 
 
-def encode_remote_time_index(entries: Sequence[RemoteLogIndexEntry], start_offset: int) -> bytes:
+def encode_remote_time_index(
+    entries: Sequence[RemoteLogIndexEntry], start_offset: int, *, largest_ms: int = -1
+) -> bytes:
     """Build a time index: the largest timestamp so far, the last offset of the chunk that holds it.
 
     Args:
         entries: Chunks in order.
         start_offset: The offset in the file's name.
+        largest_ms: The last timestamp of the index that is continued.
     """
     out = bytearray()
-    largest_ms = -1
     for entry in entries:
         if entry.last_timestamp_ms > largest_ms:
             largest_ms = entry.last_timestamp_ms

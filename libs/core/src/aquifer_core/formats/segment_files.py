@@ -16,6 +16,7 @@ __all__ = [
     "RECOVERY_POINT_CHECKPOINT_NAME",
     "REMOTE_LOG_INDEX_SUFFIX",
     "REMOTE_OFFSET_INDEX_SUFFIX",
+    "REMOTE_SEGMENTS_SUFFIX",
     "REMOTE_TIME_INDEX_SUFFIX",
     "REPLICATION_OFFSET_CHECKPOINT_NAME",
     "TIME_INDEX_SUFFIX",
@@ -35,6 +36,7 @@ DELETED_SUFFIX: Final = ".deleted"
 REMOTE_LOG_INDEX_SUFFIX: Final = ".remoteLogIndex"
 REMOTE_OFFSET_INDEX_SUFFIX: Final = ".remoteOffsetIndex"
 REMOTE_TIME_INDEX_SUFFIX: Final = ".remoteTimeIndex"
+REMOTE_SEGMENTS_SUFFIX: Final = ".remoteSegments"
 
 LEADER_EPOCH_CHECKPOINT_NAME: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA_NAME: Final = "partition.metadata"

@@ -30,6 +30,7 @@ _COUNTERS: Final = (
     semconv.DELETE_BYTES,
     semconv.DELETE_REQUESTS,
     semconv.DELETE_ERRORS,
+    semconv.INDEX_ANSWERS,
 )
 
 
@@ -80,6 +81,10 @@ class GaugeSource(Protocol):
 
     def readers(self) -> tuple[int, int]:
         """Remote reads under way, and waiting."""
+        ...
+
+    def indexes_behind(self) -> int:
+        """Partitions whose local remote index does not reach far enough."""
         ...
 
 
@@ -135,3 +140,4 @@ _gauge(
 )
 _gauge(semconv.READER_ACTIVE, lambda source: [Observation(source.readers()[0])])
 _gauge(semconv.READER_PENDING, lambda source: [Observation(source.readers()[1])])
+_gauge(semconv.INDEX_BEHIND, lambda source: [Observation(source.indexes_behind())])

@@ -19,6 +19,7 @@ from aquifer_manager.adapters.broker_logs import GrpcBrokerConnections
 from aquifer_manager.adapters.failure_topic import KafkaFailureTopic
 from aquifer_manager.adapters.index_cache import DiskIndexCache
 from aquifer_manager.adapters.plugin import load_role
+from aquifer_manager.adapters.remote_index import IndexStore
 from aquifer_manager.adapters.telemetry import OtelTelemetry, observe
 from aquifer_manager.app.parts import manager_parts
 from aquifer_manager.domain.aborted_transactions import AbortedTransactions
@@ -31,7 +32,9 @@ from aquifer_manager.domain.partition_view import CopyLag
 from aquifer_manager.domain.ports import IndexSource
 from aquifer_manager.domain.quota import ByteQuota
 from aquifer_manager.domain.reader_pool import ReaderPool
+from aquifer_manager.domain.remote_indexes import RemoteIndexes
 from aquifer_manager.domain.remote_log_manager import RemoteLogManager
+from aquifer_manager.domain.segment_finder import SegmentFinder
 from aquifer_manager.domain.segment_lookup import SegmentLookup
 from aquifer_manager.domain.segment_runs import RunLookup
 from aquifer_manager.domain.tasks import TaskState
@@ -114,6 +117,10 @@ class Manager:
         """See `GaugeSource`."""
         return self.pool.active, self.pool.pending
 
+    def indexes_behind(self) -> int:
+        """See `GaugeSource`."""
+        return self._remote_indexes.behind
+
     async def _start(self, stack: AsyncExitStack) -> None:
         settings, clock = self._settings, self._clock
         storage = self._storage or await _storage(settings, stack)
@@ -136,6 +143,17 @@ class Manager:
                 max_entries=settings.index_cache_entries,
             )
         )
+        self._remote_indexes = remote_indexes = RemoteIndexes(
+            metadata,
+            storage,
+            IndexStore(
+                settings.data_dir,
+                rotate_bytes=settings.remote_index_rotate_bytes,
+                rotate_ms=settings.remote_index_rotate_ms,
+            ),
+            clock=clock,
+            unused_for_s=settings.remote_index_unused_ms / 1000,
+        )
         topic = await _failure_topic(settings, stack)
         failures = DeletionFailures(storage, topic, clock=clock)
         parts = manager_parts(
@@ -145,6 +163,7 @@ class Manager:
             batched,
             failures,
             facts=facts,
+            indexes=remote_indexes,
             clock=clock,
             telemetry=self._telemetry,
         )
@@ -155,7 +174,7 @@ class Manager:
         self.server = GrpcServer(settings.grpc, name="manager", endless_methods=[_WATCH])
         self.server.add(
             add_RemoteLogManagerServiceServicer_to_server,
-            self._servicer(storage, metadata, indexes, pool),
+            self._servicer(storage, metadata, indexes, remote_indexes, pool),
         )
         observe(self)
         await stack.enter_async_context(parts.scheduler)
@@ -171,6 +190,7 @@ class Manager:
         # Before what is known gets too old for runs to begin.
         pauses_s = deletions_s * _BEFORE_PAUSES_AGE
         await stack.enter_async_context(self._loop("pauses", parts.pauses.look, pauses_s))
+        await stack.enter_async_context(self._loop("remote indexes", remote_indexes.update, 1.0))
         observe_s = settings.observe_interval_ms / 1000
         await stack.enter_async_context(self._loop("logs", parts.observer.observe, observe_s))
         await stack.enter_async_context(self.server)
@@ -180,14 +200,17 @@ class Manager:
         storage: RemoteStorageManager,
         metadata: RemoteLogMetadataManager,
         indexes: IndexSource,
+        remote_indexes: RemoteIndexes,
         pool: ReaderPool,
     ) -> RemoteLogManagerServicer:
         settings, clock = self._settings, self._clock
+        finder = SegmentFinder(metadata, remote_indexes, clock=clock, telemetry=self._telemetry)
         fetches = FetchService(
             storage,
-            SegmentLookup(metadata, clock=clock, ttl_s=settings.segment_lookup_ttl_ms / 1000),
-            AbortedTransactions(metadata, indexes),
-            runs=RunLookup(metadata, clock=clock),
+            SegmentLookup(finder, clock=clock, ttl_s=settings.segment_lookup_ttl_ms / 1000),
+            AbortedTransactions(finder, indexes),
+            runs=RunLookup(metadata, finder, clock=clock),
+            indexes=remote_indexes,
             pool=pool,
             quota=ByteQuota(
                 settings.fetch_max_bytes_per_second,
@@ -199,7 +222,7 @@ class Manager:
             telemetry=self._telemetry,
         )
         timestamps = OffsetForTimestamp(
-            storage, metadata, indexes, pool=pool, clock=clock, backoff=FETCH_BACKOFF
+            storage, finder, indexes, pool=pool, clock=clock, backoff=FETCH_BACKOFF
         )
         return RemoteLogManagerServicer(
             self.manager,

@@ -22,6 +22,7 @@ from aquifer_manager.domain.ports import Telemetry
 from aquifer_manager.domain.quiet_retention import QuietRetention
 from aquifer_manager.domain.quota import ByteQuota
 from aquifer_manager.domain.registry import Registry
+from aquifer_manager.domain.remote_indexes import RemoteIndexes
 from aquifer_manager.domain.remote_log_manager import ManagerParts
 from aquifer_manager.domain.scheduler import Scheduler
 from aquifer_manager.domain.scrub_healing import ScrubHealing
@@ -52,6 +53,7 @@ def manager_parts(
     failures: DeletionFailures,
     *,
     facts: PartitionFacts,
+    indexes: RemoteIndexes,
     clock: Clock,
     telemetry: Telemetry,
 ) -> ManagerParts:
@@ -64,6 +66,7 @@ def manager_parts(
         brokers: how brokers are reached; told here which questions to expect.
         failures: deletions that fail.
         facts: metadata of many partitions.
+        indexes: local remote indexes, told what they should cover.
         clock: measures and waits.
         telemetry: spans and counters.
     """
@@ -74,6 +77,7 @@ def manager_parts(
         brokers,
         failures,
         facts=facts,
+        indexes=indexes,
         clock=clock,
         telemetry=telemetry,
     )
@@ -116,6 +120,7 @@ class _Workshop:
         failures: DeletionFailures,
         *,
         facts: PartitionFacts,
+        indexes: RemoteIndexes,
         clock: Clock,
         telemetry: Telemetry,
     ) -> None:
@@ -124,10 +129,11 @@ class _Workshop:
         self._metadata = metadata
         self._brokers = brokers
         self._facts = facts
+        self._indexes = indexes
         self._clock = clock
         self._telemetry = telemetry
         self.registry = Registry(lease_ms=settings.lease_ms, clock=clock)
-        self.logs = LeaderLogs(self.registry, brokers, metadata, facts)
+        self.logs = LeaderLogs(self.registry, brokers, metadata, facts, indexes)
         self.quiet = QuietRetention(
             self.registry,
             facts,
@@ -150,7 +156,12 @@ class _Workshop:
             clock=clock,
         )
         self._copies = SegmentCopy(
-            metadata, self._deletion, uploads=self._uploads, clock=clock, backoff=FETCH_BACKOFF
+            metadata,
+            self._deletion,
+            uploads=self._uploads,
+            indexes=indexes,
+            clock=clock,
+            backoff=FETCH_BACKOFF,
         )
         self._copy_quota = ByteQuota(
             settings.copy_max_bytes_per_second,
@@ -183,7 +194,7 @@ class _Workshop:
             TaskType.COPY: self._copy().run,
             TaskType.EXPIRATION: expiration.run,
             TaskType.FOLLOWER: FollowerTask(
-                self.registry, self._brokers, self._metadata, self._facts
+                self.registry, self._brokers, self._metadata, self._facts, self._indexes
             ).run,
             TaskType.PARTITION_DELETION: self._partition_deletion().run,
         }

@@ -10,10 +10,10 @@ from aquifer_core.formats.transaction_index import (
     decode_entries,
 )
 from aquifer_core.leader_epoch import LeaderEpochCache
-from aquifer_core.ports import RemoteLogMetadataManager
 from aquifer_core.segment import IndexType, RemoteLogSegmentMetadata
 
 from aquifer_manager.domain.ports import IndexSource
+from aquifer_manager.domain.segment_finder import SegmentFinder
 
 __all__ = ["AbortedTransactions", "upper_bound_offset"]
 
@@ -26,6 +26,7 @@ class _Search:
     lineage: LeaderEpochCache
     fetch_offset: int
     max_bytes: int
+    local_log_start_offset: int | None
     upper_bound: int | None = None
 
 
@@ -37,8 +38,8 @@ class AbortedTransactions:
     have an index. What the local log adds is the broker's to look up.
     """
 
-    def __init__(self, metadata: RemoteLogMetadataManager, indexes: IndexSource) -> None:
-        self._metadata = metadata
+    def __init__(self, finder: SegmentFinder, indexes: IndexSource) -> None:
+        self._finder = finder
         self._indexes = indexes
 
     async def collect(
@@ -47,6 +48,8 @@ class AbortedTransactions:
         lineage: LeaderEpochCache,
         fetch_offset: int,
         max_bytes: int,
+        *,
+        local_log_start_offset: int | None = None,
     ) -> tuple[AbortedTransaction, ...]:
         """Aborted transactions of at most `max_bytes` of a segment from an offset on, without repetitions.
 
@@ -54,7 +57,11 @@ class AbortedTransactions:
         segment from this one on has a transaction index.
         """
         search = _Search(
-            segment=segment, lineage=lineage, fetch_offset=fetch_offset, max_bytes=max_bytes
+            segment=segment,
+            lineage=lineage,
+            fetch_offset=fetch_offset,
+            max_bytes=max_bytes,
+            local_log_start_offset=local_log_start_offset,
         )
         chosen: dict[AbortedTransaction, None] = {}
         current: RemoteLogSegmentMetadata | None = segment
@@ -91,16 +98,12 @@ class AbortedTransactions:
         A reader with a remembered answer would miss the transactions of a segment that was copied and then deleted locally in
         between. That there is one would hold longer, but is the rare case. So the time it takes is hidden, not saved: see `FetchService`.
         """
-        epoch = search.lineage.epoch_for_offset(offset)
-        for entry in search.lineage.entries:
-            if epoch is not None and entry.epoch < epoch:
-                continue
-            found = await self._metadata.next_segment_with_txn_index(
-                search.segment.topic_id_partition, entry.epoch, max(offset, entry.start_offset)
-            )
-            if found is not None:
-                return found
-        return None
+        return await self._finder.next_with_transactions(
+            search.segment.topic_id_partition,
+            search.lineage.entries,
+            offset,
+            local_log_start_offset=search.local_log_start_offset,
+        )
 
 
 def upper_bound_offset(index: OffsetIndex, fetch_offset: int, max_bytes: int) -> int | None:

@@ -119,6 +119,9 @@ class CopyTask:
         self, assignment: Assignment, log: LogDescription, candidates: list[RolledSegment]
     ) -> TaskOutcome:
         run = CopyRun(self._parts, assignment, log)
-        outcome = await run.copy(candidates[: self._segments_per_run])
+        try:
+            outcome = await run.copy(candidates[: self._segments_per_run])
+        finally:
+            self._logs.tell_index(assignment, log)
         more = len(candidates) > self._segments_per_run and outcome.deferred is None
         return replace(outcome, more_work=more and self._registry.is_current(assignment))

@@ -23,6 +23,7 @@ from aquifer_manager.domain.fetch_reading import Piece, Reading
 from aquifer_manager.domain.ports import Telemetry
 from aquifer_manager.domain.quota import ByteQuota
 from aquifer_manager.domain.reader_pool import ReaderPool
+from aquifer_manager.domain.remote_indexes import RemoteIndexes
 from aquifer_manager.domain.segment_lookup import SegmentLookup
 from aquifer_manager.domain.segment_runs import RunLookup
 from aquifer_manager.domain.streams import closing
@@ -45,6 +46,7 @@ class FetchService:
         transactions: AbortedTransactions,
         *,
         runs: RunLookup,
+        indexes: RemoteIndexes,
         pool: ReaderPool,
         quota: ByteQuota,
         clock: Clock,
@@ -55,6 +57,7 @@ class FetchService:
         self._lookup = lookup
         self._transactions = transactions
         self._runs = runs
+        self._indexes = indexes
         self._pool = pool
         self._quota = quota
         self._clock = clock
@@ -127,6 +130,9 @@ class FetchService:
             raise InvalidRequestError(
                 f"cannot fetch {request.max_bytes} bytes from offset {request.fetch_offset}"
             )
+        self._indexes.is_read(
+            request.topic_id_partition, request.lineage, request.local_log_start_offset
+        )
         return self._clock.monotonic_s() + timeout_s
 
     @asynccontextmanager
@@ -270,7 +276,11 @@ class FetchService:
         if plan.segment is None or request.isolation_level is not IsolationLevel.READ_COMMITTED:
             return plan
         aborted = await self._transactions.collect(
-            plan.segment, request.epochs(), plan.fetch_offset, request.max_bytes
+            plan.segment,
+            request.epochs(),
+            plan.fetch_offset,
+            request.max_bytes,
+            local_log_start_offset=request.local_log_start_offset,
         )
         return replace(plan, aborted=aborted)
 

@@ -1,4 +1,4 @@
-"""Tells a follower how far remote storage reaches and where the log starts (SR-17, SR-21, K-3.5)."""
+"""Tells a follower how far remote storage reaches and where the log starts, and its index as well (SR-17, SR-21, SR-33, K-3.5)."""
 
 from aquifer_core.errors import NotLeaderError
 from aquifer_core.ports import RemoteLogMetadataManager
@@ -7,13 +7,17 @@ from aquifer_manager.domain.leader_log import find_highest_remote_offset
 from aquifer_manager.domain.partition_facts import PartitionFacts
 from aquifer_manager.domain.ports import BrokerConnections, LogQuery
 from aquifer_manager.domain.registry import Registry
+from aquifer_manager.domain.remote_indexes import RemoteIndexes
 from aquifer_manager.domain.tasks import TaskKey, TaskOutcome
 
 __all__ = ["FollowerTask"]
 
 
 class FollowerTask:
-    """Keeps the remote offsets of a follower up to date, so that its local retention may go on. Copies and deletes nothing."""
+    """Keeps the remote offsets of a follower up to date, so that its local retention may go on, and its local remote index.
+
+    Copies and deletes nothing remote.
+    """
 
     def __init__(
         self,
@@ -21,11 +25,13 @@ class FollowerTask:
         brokers: BrokerConnections,
         metadata: RemoteLogMetadataManager,
         facts: PartitionFacts,
+        indexes: RemoteIndexes,
     ) -> None:
         self._registry = registry
         self._brokers = brokers
         self._metadata = metadata
         self._facts = facts
+        self._indexes = indexes
 
     async def run(self, key: TaskKey) -> TaskOutcome:
         """One run.
@@ -51,6 +57,8 @@ class FollowerTask:
             earliest = await self._metadata.earliest_log_offset(tip)
         else:
             earliest = summary.earliest_log_offset
+        start = log.log_start_offset if earliest is None else max(earliest, log.log_start_offset)
+        self._indexes.should_reach(tip, log.leader_epochs, start, highest)
         raises_start = earliest is not None and earliest > log.log_start_offset
         if highest > log.highest_remote_offset or raises_start:
             await broker.update_remote_log_offsets(

@@ -14,6 +14,7 @@ from aquifer_manager.domain.assignment import Assignment
 from aquifer_manager.domain.partition_facts import PartitionFacts
 from aquifer_manager.domain.ports import BrokerConnections, BrokerLogs, LogDescription, LogQuery
 from aquifer_manager.domain.registry import Registry
+from aquifer_manager.domain.remote_indexes import RemoteIndexes
 from aquifer_manager.domain.streams import closing
 
 __all__ = ["LeaderLogs", "find_highest_remote_offset", "find_log_start_offset"]
@@ -32,11 +33,13 @@ class LeaderLogs:
         brokers: BrokerConnections,
         metadata: RemoteLogMetadataManager,
         facts: PartitionFacts,
+        indexes: RemoteIndexes,
     ) -> None:
         self._registry = registry
         self._brokers = brokers
         self._metadata = metadata
         self._facts = facts
+        self._indexes = indexes
 
     def broker(self, assignment: Assignment) -> BrokerLogs:
         """The logs of the broker that an assignment works for."""
@@ -64,7 +67,7 @@ class LeaderLogs:
         """The leader's log, with metadata told of the leader epoch, and the highest remote offset known here and to the broker.
 
         The first time in a leader epoch: fences older leaders, raises the log start to what metadata knows, and looks for the
-        highest remote offset.
+        highest remote offset. The partition's local remote index follows in its own time.
 
         Args:
             assignment: for whom.
@@ -87,8 +90,16 @@ class LeaderLogs:
         if log.highest_remote_offset < copied:
             await self.tell_highest(assignment, copied)
         if work.copied_offset is not None and log.highest_remote_offset > work.copied_offset:
-            return await self._catch_up(assignment, log, max_segments)
+            log = await self._catch_up(assignment, log, max_segments)
+        self.tell_index(assignment, log)
         return log
+
+    def tell_index(self, assignment: Assignment, log: LogDescription) -> None:
+        """Tells the partition's local remote index how far remote storage reaches by now."""
+        copied = assignment.work.copied_offset
+        if copied is not None:
+            tip = assignment.topic_id_partition
+            self._indexes.should_reach(tip, log.leader_epochs, log.log_start_offset, copied)
 
     async def _catch_up(
         self, assignment: Assignment, log: LogDescription, max_segments: int

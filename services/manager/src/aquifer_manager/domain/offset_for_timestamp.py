@@ -10,12 +10,13 @@ from aquifer_core.formats.record_batch import RecordBatch, TimestampType, iter_b
 from aquifer_core.formats.record_decompression import open_batch
 from aquifer_core.formats.time_index import TimeIndex
 from aquifer_core.ids import RemoteLogSegmentId, TopicIdPartition
-from aquifer_core.ports import Clock, RemoteLogMetadataManager, RemoteStorageManager
+from aquifer_core.ports import Clock, RemoteStorageManager
 from aquifer_core.segment import IndexType, RemoteLogSegmentMetadata
 
 from aquifer_manager.domain.backoff import Backoff, retry_until
 from aquifer_manager.domain.ports import IndexSource
 from aquifer_manager.domain.reader_pool import ReaderPool
+from aquifer_manager.domain.segment_finder import SegmentFinder
 from aquifer_manager.domain.streams import closing
 
 __all__ = ["FoundOffset", "OffsetForTimestamp", "TimestampQuery"]
@@ -56,7 +57,7 @@ class OffsetForTimestamp:
     def __init__(
         self,
         storage: RemoteStorageManager,
-        metadata: RemoteLogMetadataManager,
+        finder: SegmentFinder,
         indexes: IndexSource,
         *,
         pool: ReaderPool,
@@ -64,7 +65,7 @@ class OffsetForTimestamp:
         backoff: Backoff,
     ) -> None:
         self._storage = storage
-        self._metadata = metadata
+        self._finder = finder
         self._indexes = indexes
         self._pool = pool
         self._clock = clock
@@ -96,8 +97,12 @@ class OffsetForTimestamp:
         min_offset = query.log_start_offset
         gone: RemoteLogSegmentId | None = None
         while True:
-            segment = await self._metadata.find_segment_for_timestamp(
-                query.topic_id_partition, query.lineage, query.timestamp_ms, min_offset
+            segment = await self._finder.for_timestamp(
+                query.topic_id_partition,
+                query.lineage,
+                query.timestamp_ms,
+                min_offset,
+                local_log_start_offset=query.local_log_start_offset,
             )
             if segment is None or segment.start_offset >= query.local_log_start_offset:
                 return None

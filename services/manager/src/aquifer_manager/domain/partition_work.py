@@ -19,6 +19,7 @@ class Uncommitted:
     metadata: RemoteLogSegmentMetadata
     update: RemoteLogSegmentMetadataUpdate
     leader_epoch: int
+    remote_log_index: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ from aquifer_manager.domain.assignment import Assignment
 from aquifer_manager.domain.backoff import RETRIABLE, Backoff, retry_until
 from aquifer_manager.domain.partition_work import PartitionWork, Uncommitted
 from aquifer_manager.domain.ports import BrokerLogs
+from aquifer_manager.domain.remote_indexes import RemoteIndexes
 from aquifer_manager.domain.segment_deletion import SegmentDeletion
 from aquifer_manager.domain.upload_slots import UploadSlots
 
@@ -46,6 +47,7 @@ class SegmentCopy:
         deletion: SegmentDeletion,
         *,
         uploads: UploadSlots,
+        indexes: RemoteIndexes,
         clock: Clock,
         backoff: Backoff,
         commit_timeout_s: float = 30.0,
@@ -56,6 +58,7 @@ class SegmentCopy:
             metadata: where copies are recorded.
             deletion: takes copies back.
             uploads: watches uploads.
+            indexes: take note of what is copied.
             clock: measures and waits.
             backoff: between attempts to record something.
             commit_timeout_s: for how long one run tries to record something.
@@ -63,6 +66,7 @@ class SegmentCopy:
         self._metadata = metadata
         self._deletion = deletion
         self._uploads = uploads
+        self._indexes = indexes
         self._clock = clock
         self._backoff = backoff
         self._commit_timeout_s = commit_timeout_s
@@ -101,6 +105,7 @@ class SegmentCopy:
             metadata=segment,
             update=self._finished(segment, result, assignment.broker_id),
             leader_epoch=assignment.leader_epoch,
+            remote_log_index=result.remote_log_index,
         )
 
     async def commit(self, work: PartitionWork, uncommitted: Uncommitted) -> None:
@@ -219,6 +224,8 @@ class SegmentCopy:
                 raise
         work.uncommitted.pop(uncommitted.metadata.segment_id.id, None)
         work.note_copied(uncommitted.metadata, uncommitted.leader_epoch)
+        finished = uncommitted.metadata.with_update(uncommitted.update)
+        self._indexes.copied(finished, uncommitted.remote_log_index)
 
     async def _is_finished(self, uncommitted: Uncommitted) -> bool:
         """Whether an attempt whose answer got lost had gone through, by the segment's history."""

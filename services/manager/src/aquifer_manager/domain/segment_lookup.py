@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from aquifer_core.ids import TopicIdPartition
-from aquifer_core.ports import Clock, RemoteLogMetadataManager
+from aquifer_core.ports import Clock
 from aquifer_core.segment import RemoteLogSegmentMetadata
+
+from aquifer_manager.domain.segment_finder import SegmentFinder
 
 __all__ = ["SegmentLookup"]
 
@@ -29,13 +31,13 @@ class SegmentLookup:
 
     def __init__(
         self,
-        metadata: RemoteLogMetadataManager,
+        finder: SegmentFinder,
         *,
         clock: Clock,
         ttl_s: float = 2.0,
         max_entries: int = 10_000,
     ) -> None:
-        self._metadata = metadata
+        self._finder = finder
         self._clock = clock
         self._ttl_s = ttl_s
         self._max_entries = max_entries
@@ -55,7 +57,7 @@ class SegmentLookup:
         """
         if not fresh and (known := self._remembered(tip, leader_epoch, offset)) is not None:
             return known
-        segment = await self._metadata.remote_log_segment_metadata(tip, leader_epoch, offset)
+        segment = await self._finder.at(tip, leader_epoch, offset, only_metadata=fresh)
         if segment is None:
             self._forget(tip, leader_epoch, offset)
             return None
