@@ -145,6 +145,33 @@ async def test_a_pause_lasts_until_it_is_resumed(admin_suite: AdminSuite) -> Non
     assert not (await admin.json("partitions", "resume", "orders", "0"))["partitions"][0]["paused"]
 
 
+async def test_a_pause_tells_who_made_it_and_why_until_it_is_resumed_even_of_a_topic_that_is_gone(
+    admin_suite: AdminSuite,
+) -> None:
+    admin = admin_suite.admin
+    tip = await admin_suite.tier("orders", segments=1)
+    assert (await admin.json("partitions", "pauses"))["pauses"] == []
+    told = await admin.json("partitions", "pause", "orders", "0", "--reason", "a loss")
+    assert (told["durable"], told["untold"]) == (True, [])
+    await admin.json("partitions", "pause", "orders")
+    listed = (await admin.json("partitions", "pauses"))["pauses"]
+    assert [(each["topic"], each["partition"], each["topic_id"]) for each in listed] == [
+        ("orders", None, None),
+        ("orders", 0, str(tip.topic_id)),
+    ]
+    assert listed[1]["reason"] == "a loss"
+    assert "@" in listed[1]["paused_by"]
+    described = await admin.json("partitions", "describe", "orders", "0")
+    assert {each["since_ms"] for each in described["partition"]["pauses"]} == {
+        each["since_ms"] for each in listed
+    }
+    await admin.run("topics", "delete", "orders", "--yes")
+    gone = await admin.json("partitions", "resume", "orders")
+    assert (gone["durable"], gone["partitions"][0]["paused"]) == (True, False)
+    assert (await admin.json("partitions", "pauses"))["pauses"] == []
+    assert "there is no topic 'orders'" in (await admin.run("partitions", "resume", "orders")).err
+
+
 async def test_status_tells_what_is_up_and_ends_with_one_when_something_is_down(
     admin_suite: AdminSuite,
 ) -> None:

@@ -20,6 +20,7 @@ from aquifer_core.errors import (
 from aquifer_core.fakes.remote_log_metadata import InMemoryRemoteLogMetadataManager
 from aquifer_core.fakes.remote_storage import InMemoryRemoteStorageManager
 from aquifer_core.formats.transaction_index import AbortedTransaction
+from aquifer_core.ids import TopicIdPartition
 from aquifer_core.segment import (
     CopyResult,
     RemoteLogSegmentMetadata,
@@ -35,12 +36,12 @@ from fixtures.polling import eventually
 TIP = partition()
 
 
-def prepared_log(bench: ManagerBench) -> SimulatedLog:
+def prepared_log(bench: ManagerBench, tip: TopicIdPartition = TIP) -> SimulatedLog:
     """Two rolled segments of three records; uploads go to the manager's storage."""
     segments = {
-        base: Segment(tip=TIP, batches=[batch(base + n) for n in range(3)]) for base in (0, 3)
+        base: Segment(tip=tip, batches=[batch(base + n) for n in range(3)]) for base in (0, 3)
     }
-    log = bench.broker.add(SimulatedLog(TIP))
+    log = bench.broker.add(SimulatedLog(tip))
     log.roll(2, records=3, size_bytes=len(segments[0].log))
 
     async def upload(metadata: RemoteLogSegmentMetadata) -> CopyResult:
@@ -325,6 +326,34 @@ async def test_a_pause_holds_until_it_is_resumed(bench: ManagerBench) -> None:
     assert log.highest_remote_offset == -1
     await bench.stub.ResumeTasks(pb.ResumeTasksRequest(topics=topics))
     await eventually(lambda: log.highest_remote_offset == 5)
+
+
+async def test_a_pause_outlives_the_manager_that_was_told_of_it(tmp_path: Path) -> None:
+    """An operator who stopped deletions does not find them going on at the next manager (decision 36)."""
+    other = partition("others")
+    async with manager_bench(tmp_path / "one") as first:
+        for tip in (TIP, other):
+            prepared_log(first, tip)
+        await first.register()
+        await first.lead(TIP, other)
+        for tip in (TIP, other):
+            await eventually(lambda tip=tip: first.broker.logs[tip].highest_remote_offset == 5)
+        answer = await first.stub.PauseTasks(
+            pb.PauseTasksRequest(topics=[TIP.topic], paused_by="ann", reason="a loss")
+        )
+        assert answer.durable
+    async with manager_bench(
+        tmp_path / "two", storage=first.storage, metadata=first.metadata
+    ) as second:
+        for tip in (TIP, other):
+            second.broker.logs[tip] = first.broker.logs[tip]
+        await second.register()
+        await second.lead(TIP, other, retention_ms=1)
+        await eventually(lambda: second.broker.logs[other].log_start_offset == 6)
+        state = await second.describe(TIP)
+        assert (state.paused, state.pauses[0].paused_by, state.log_start_offset) == (True, "ann", 0)
+        assert (await second.stub.ResumeTasks(pb.ResumeTasksRequest(topics=[TIP.topic]))).durable
+        await eventually(lambda: second.broker.logs[TIP].log_start_offset == 6)
 
 
 async def test_a_watch_begins_with_everything_and_tells_changes(bench: ManagerBench) -> None:

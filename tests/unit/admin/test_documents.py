@@ -100,6 +100,7 @@ def test_a_partition_has_the_five_offsets_the_lag_and_the_first_failure() -> Non
         "leader_broker_id": 2,
         "leader_epoch": 7,
         "paused": False,
+        "pauses": [],
         "log_start_offset": 1,
         "local_log_start_offset": 2,
         "highest_remote_offset": None,

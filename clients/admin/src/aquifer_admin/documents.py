@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from aquifer.common.v1 import segment_pb2
+from aquifer.common.v1 import partition_pb2, segment_pb2
 from aquifer.manager.v1 import remote_log_manager_service_pb2 as manager_pb2
 from aquifer.metadata.v1 import cluster_metadata_service_pb2 as cluster_pb2
 from aquifer.metadata.v1 import remote_log_metadata_service_pb2 as facts_pb2
@@ -137,6 +137,7 @@ def partition_state(state: manager_pb2.PartitionState, manager: str) -> Document
         "leader_broker_id": state.leader_broker_id,
         "leader_epoch": state.leader_epoch,
         "paused": state.paused,
+        "pauses": [task_pause(pause) for pause in state.pauses],
         "log_start_offset": state.log_start_offset,
         "local_log_start_offset": state.local_log_start_offset,
         "highest_remote_offset": _or_none(state.highest_remote_offset),
@@ -152,6 +153,19 @@ def partition_state(state: manager_pb2.PartitionState, manager: str) -> Document
         "last_error_reason": failing[0]["last_error_reason"] if failing else None,
         "last_error": failing[0]["last_error"] if failing else None,
         "tasks": tasks,
+    }
+
+
+def task_pause(pause: partition_pb2.TaskPause) -> Document:
+    """Something that an operator paused; without partition the whole topic."""
+    of_partition = pause.HasField("partition")
+    return {
+        "topic": pause.topic,
+        "partition": pause.partition.partition if of_partition else None,
+        "topic_id": pause.partition.topic_id if of_partition else None,
+        "since_ms": pause.since_ms,
+        "paused_by": pause.paused_by or None,
+        "reason": pause.reason or None,
     }
 
 

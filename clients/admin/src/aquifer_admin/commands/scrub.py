@@ -11,10 +11,10 @@ from aquifer_admin import documents
 from aquifer_admin.bounds import MAX_INT32, MAX_SECONDS
 from aquifer_admin.cluster import find_topic, partitions_of
 from aquifer_admin.command import command
-from aquifer_admin.commands.partitions import managers_of
 from aquifer_admin.connection import Role, Session
 from aquifer_admin.documents import Document
 from aquifer_admin.in_turn import in_turn
+from aquifer_admin.managed import managers_of
 from aquifer_admin.render import Column, Report, as_bytes, stacked, table
 from aquifer_admin.segment_lookup import deleted_partition
 

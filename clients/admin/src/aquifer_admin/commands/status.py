@@ -15,9 +15,9 @@ from rich.console import RenderableType
 
 from aquifer_admin.cluster import in_parallel, read_snapshot
 from aquifer_admin.command import command
-from aquifer_admin.commands.partitions import read_partitions
 from aquifer_admin.connection import Peer, Role, Session, cause
 from aquifer_admin.documents import Document
+from aquifer_admin.managed import read_partitions
 from aquifer_admin.render import Column, Report, as_bytes, as_duration, details, stacked, table
 
 _STATE = Column(key="state", header="STATE", bad=lambda state: state != "serving")

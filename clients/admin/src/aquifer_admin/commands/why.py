@@ -11,9 +11,9 @@ from aquifer_admin import documents
 from aquifer_admin.bounds import MAX_INT32, MAX_INT64
 from aquifer_admin.cluster import find_topic, in_parallel, partitions_of
 from aquifer_admin.command import command
-from aquifer_admin.commands.partitions import managers_of
 from aquifer_admin.connection import Role, Session
 from aquifer_admin.documents import Document
+from aquifer_admin.managed import managers_of
 from aquifer_admin.render import Column, Report, as_duration, table
 
 _EXPLANATION = (

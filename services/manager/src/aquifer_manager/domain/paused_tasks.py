@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -122,6 +123,10 @@ class PausedTasks:
         except RETRIABLE as error:
             raise _untold("paused at this manager only", error) from error
         self._release(targets)
+        with suppress(
+            AquiferError
+        ):  # the loop finds out likewise what was paused before, by whom and when
+            await self.look()
         return True
 
     async def resume(self, targets: Collection[PauseTarget]) -> bool:
