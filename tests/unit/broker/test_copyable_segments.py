@@ -1,12 +1,13 @@
 """What is offered for copying to remote storage would survive a power cut here (decision 27)."""
 
+import os
 from pathlib import Path
 
 import pytest
 from aquifer_broker.log.log_config import LogConfig
 from aquifer_broker.log.log_manager import LogManager
 from aquifer_core.ids import TopicIdPartition
-from fixtures.broker_logs import TOPIC_ID, client_batch
+from fixtures.broker_logs import TOPIC_ID, LogWorkshop, client_batch
 from fixtures.held_disk import HeldCall
 from fixtures.polling import eventually
 
@@ -56,3 +57,28 @@ async def test_what_a_crash_has_left_unflushed_is_offered_soon_after_the_start(
         assert log.copyable_segments() == []
         held.let_go()
         await eventually(lambda: len(log.copyable_segments()) == 1)
+
+
+async def test_segments_reach_the_disk_in_their_order(
+    workshop: LogWorkshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut during the flush of a shutdown left a hole: later records were there, earlier ones were not."""
+    order: list[str] = []
+    fdatasync = os.fdatasync
+
+    def noting(descriptor: int) -> None:
+        order.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        fdatasync(descriptor)
+
+    log = await workshop.open(LogConfig(index_interval_bytes=100))
+    for _ in range(5):
+        await log.append(client_batch(), leader_epoch=0)
+    await log.flush()
+    # Nothing that an index has to tell.
+    await log.append(client_batch(), leader_epoch=0)
+    await log.roll_active()
+    await log.append(client_batch(), leader_epoch=0)
+    monkeypatch.setattr(os, "fdatasync", noting)
+    await log.close()
+
+    assert order == ["00000000000000000000.log", "00000000000000000006.log"]

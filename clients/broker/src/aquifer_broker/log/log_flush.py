@@ -48,7 +48,8 @@ def _unflushed(state: LogState, offset: int) -> list[LogSegment]:
         for segment in state.segments.from_offset(state.recovery_point)
         if segment.base_offset < offset and segment not in finished
     ]
-    return [*finished, *grown]
+    # In order: a power cut in between leaves no hole before what is on the disk.
+    return sorted([*finished, *grown], key=lambda segment: segment.base_offset)
 
 
 async def save_leader_epochs(state: LogState) -> None:
