@@ -89,3 +89,21 @@ async def test_a_follower_starts_from_what_remote_storage_knows(workshop: LogWor
         client_batch(10, producer_id=7, epoch=2, sequence=0), leader_epoch=3
     )
     assert (again.duplicate, again.first_offset) == (True, 0)
+
+
+async def test_a_power_cut_that_took_the_last_snapshot_does_not_take_it_from_the_copy(
+    workshop: LogWorkshop,
+) -> None:
+    """A shutdown does not wait for snapshots to be on the disk; a log restored from the copy knew no producer."""
+    log = await workshop.open()
+    await log.append(client_batch(10, producer_id=7, epoch=0, sequence=0), leader_epoch=0)
+    await log.roll_active()
+    await log.close()
+    (log.directory / f"{10:020d}.snapshot").unlink()
+
+    again = await workshop.open(clean=True, recovery_point=10)
+
+    async with again.segment_data(0) as data:
+        assert data.producer_snapshot is not None
+        (producer,) = decode_snapshot(data.producer_snapshot)
+        assert (producer.producer_id, producer.last_sequence) == (7, 9)

@@ -84,7 +84,7 @@ def rebuild_producer_state(
     producers = _newest_state(directory, end_offset)
     for segment, following in pairwise((*segments, None)):
         assert segment is not None
-        if segment.base_offset >= end_offset:
+        if segment.base_offset > end_offset:
             break
         if following is not None and following.base_offset <= producers.map_end_offset:
             continue
