@@ -16,7 +16,6 @@ from aquifer_core.errors import CorruptIndexError
 from aquifer_core.formats.checksum import Buffer, crc32c
 from aquifer_core.segment import RemoteLogSegmentMetadata
 from aquifer_rpc import convert
-from google.protobuf.message import DecodeError
 
 __all__ = ["RecordHead", "decode_record", "encode_record", "record_heads"]
 
@@ -86,8 +85,5 @@ def decode_record(data: Buffer, head: RecordHead) -> RemoteLogSegmentMetadata:
     _, stored_crc = _FRAME.unpack_from(data, head.position)
     if crc32c(body) != stored_crc:
         raise CorruptIndexError(f"remote segments: record at position {head.position} is damaged")
-    try:
-        message = segment_pb2.RemoteLogSegmentMetadata.FromString(bytes(body[_BODY.size :]))
-    except DecodeError as error:
-        raise CorruptIndexError(f"remote segments: record at {head.position}: {error}") from error
+    message = segment_pb2.RemoteLogSegmentMetadata.FromString(bytes(body[_BODY.size :]))
     return convert.segment_metadata_from_pb(message)
