@@ -9,6 +9,7 @@ from aquifer_broker.handlers.fetch_read import FetchPass, FetchTarget, Partition
 from aquifer_broker.handlers.fetch_remote import read_remote
 from aquifer_broker.handlers.services import BrokerServices
 from aquifer_broker.log.log_values import FetchIsolation
+from aquifer_broker.protocol.budget import ResponseBudget
 from aquifer_core.formats.record_batch import iter_batches
 from fixtures.polling import eventually
 from fixtures.tiered_broker import TieredBroker, fill
@@ -39,6 +40,7 @@ async def fetch(
         SimpleNamespace(
             partitions=tiered.partitions,
             remote=tiered.tiering.remote_log,
+            response_budget=ResponseBudget(1 << 30),
             config=SimpleNamespace(remote_fetch_max_wait_ms=60_000),
         ),
     )

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
+import psutil
 import pytest
 from aquifer_broker.app import BrokerNode
 from aquifer_broker.handlers.fetch_read import FetchPass, FetchTarget
@@ -111,6 +112,23 @@ async def test_a_fetch_is_answered_with_what_there_is_when_its_time_is_over(
     answer = await topic.fetch(9, min_bytes=1_000_000, max_wait_ms=100)
     assert offsets(answer.records) == [9]
     assert (await topic.fetch(10, min_bytes=1, max_wait_ms=100)).records == b""
+
+
+@pytest.mark.parametrize("limit", ["of the request", "of the broker"])
+async def test_a_fetch_does_not_wait_for_more_than_it_can_get(
+    start_broker: StartBroker, limit: str
+) -> None:
+    """As in Kafka the least size is bounded by the greatest; each fetch of a full log would wait its whole time."""
+    size = len(BATCH)
+    node = await start_broker(fetch_max_bytes=str(3 * size))
+    async with KafkaWire(node.port("PLAINTEXT")) as wire:
+        topic = await WireTopic.create(wire)
+        for _ in range(5):
+            await topic.produce(BATCH)
+        most = 2 * size if limit == "of the request" else 50_000_000
+        async with asyncio.timeout(60):
+            answer = await topic.fetch(0, min_bytes=60_000_000, max_bytes=most, max_wait_ms=600_000)
+    assert len(answer.records) == min(most, 3 * size)
 
 
 async def test_an_error_ends_the_wait(topic: WireTopic) -> None:
@@ -237,6 +255,63 @@ async def test_a_client_that_does_not_read_is_not_answered_without_end(
             assert len(response.responses[0].partitions[0].records) > 9_000_000
             assert budget.used_bytes < 10_000_000
     await eventually(lambda: budget.used_bytes == 0)
+
+
+async def test_fetches_that_wait_for_more_hold_nothing(broker: BrokerNode) -> None:
+    """Consumers may wait long for a lot; what each had found was kept meanwhile, and counted nowhere."""
+    waiting, batches = 15, 10
+    async with AsyncExitStack() as clients:
+        wires = [
+            await clients.enter_async_context(KafkaWire(broker.port("PLAINTEXT")))
+            for _ in range(waiting)
+        ]
+        topic = await WireTopic.create(wires[0])
+        for _ in range(batches):
+            await topic.produce(client_batch(value=bytes(1_000_000)))
+        log = broker.services.logs.get("t", 0)
+        assert log is not None
+        before_bytes = psutil.Process().memory_info().rss
+        for wire in wires:
+            waits = WireTopic(wire, topic.name, topic.topic_id)
+            await waits.send_fetch(
+                0, min_bytes=40_000_000, partition_max_bytes=40_000_000, max_wait_ms=600_000
+            )
+        await eventually(lambda: len(log._waiters._callbacks) == waiting)
+        grown_bytes = psutil.Process().memory_info().rss - before_bytes
+        assert grown_bytes < waiting * batches * 1_000_000 / 2
+        assert broker.services.response_budget.used_bytes == 0
+
+
+async def test_records_count_in_the_budget_of_answers_once_they_were_read(
+    start_broker: StartBroker,
+) -> None:
+    """Reads of several fetches take turns when the disk is slow; each would have got all that is left."""
+    node = await start_broker(aquifer_response_max_bytes=str(2**20))
+    async with KafkaWire(node.port("PLAINTEXT")) as wire:
+        topic = await WireTopic.create(wire)
+        for _ in range(10):
+            await topic.produce(client_batch(value=bytes(100_000)))
+    hosted = node.services.partitions.get("t", 0)
+    assert hosted is not None
+    target = FetchTarget(
+        key=("t", 0),
+        topic=hosted.topic_id_partition,
+        partition=0,
+        fetch_offset=0,
+        max_bytes=900_000,
+    )
+    isolation, budget = FetchIsolation.HIGH_WATERMARK, node.services.response_budget
+
+    def fetch_pass() -> FetchPass:
+        return FetchPass(node.services, isolation=isolation, is_follower=False, max_bytes=900_000)
+
+    with fetch_pass() as one, fetch_pass() as two:
+        first, second = await one.read(target), await two.read(target)
+        assert first.size_bytes == 900_000
+        assert second.size_bytes == 2**20 - 900_000
+        assert budget.used_bytes == 2**20
+        assert (one.cut_short, two.cut_short) == (False, True)
+    assert budget.used_bytes == 0
 
 
 async def test_a_client_that_reads_slowly_is_not_taken_for_an_idle_one(broker: BrokerNode) -> None:

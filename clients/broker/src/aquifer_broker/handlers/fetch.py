@@ -1,8 +1,8 @@
 """Fetch: local reads with a long poll, tiered reads through their own wait."""
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import structlog
@@ -35,23 +35,22 @@ class FetchHandler:
         body = call.body
         if getattr(body, "session_id", 0) != 0:
             return {"error_code": ErrorCode.fetch_session_id_not_found, "responses": ()}
-        targets = self._targets(body)
-        reads = await self._read_until_enough(body, targets, call.client)
-        self._services.hot.fetched(
-            call.client,
-            local=any(read.size_bytes for read in reads),
-            remote=any(read.remote for read in reads),
-        )
-        throttle_ms = await read_remote(self._services, reads)
-        for read in reads:
-            if read.size_bytes and read.target.topic is not None:
-                fetched(read.target.topic.topic, read.size_bytes)
-        return {
-            "throttle_time": throttle_ms,
-            "error_code": ErrorCode.none,
-            "session_id": 0,
-            "responses": _by_topic(body, reads),
-        }
+        async with self._enough(body, self._targets(body), call.client) as reads:
+            self._services.hot.fetched(
+                call.client,
+                local=any(read.size_bytes for read in reads),
+                remote=any(read.remote for read in reads),
+            )
+            throttle_ms = await read_remote(self._services, reads)
+            for read in reads:
+                if read.size_bytes and read.target.topic is not None:
+                    fetched(read.target.topic.topic, read.size_bytes)
+            return {
+                "throttle_time": throttle_ms,
+                "error_code": ErrorCode.none,
+                "session_id": 0,
+                "responses": _by_topic(body, reads),
+            }
 
     def _targets(self, body: Any) -> list[FetchTarget]:
         targets: list[FetchTarget] = []
@@ -72,33 +71,40 @@ class FetchHandler:
             )
         return targets
 
-    async def _read_until_enough(
+    @asynccontextmanager
+    async def _enough(
         self, body: Any, targets: Sequence[FetchTarget], client: Client
-    ) -> list[PartitionRead]:
+    ) -> AsyncIterator[Sequence[PartitionRead]]:
+        """Reads until it is enough, or time is up; holds nothing while it waits for more, which is read again."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + millis(body.max_wait) / 1000
+        max_bytes = min(body.max_bytes, self._services.config.fetch_max_bytes)
+        # More than it may get would be waited for in vain.
+        min_bytes = min(body.min_bytes, max_bytes)
         while True:
-            reads = await self._read(body, targets, client)
-            size_bytes = sum(read.size_bytes for read in reads)
-            if size_bytes >= body.min_bytes or any(read.ends_the_wait for read in reads):
-                return reads
-            if any(read.remote for read in reads) or client.hurried or loop.time() >= deadline_s:
-                return reads
-            await _wait_for_appends(reads, body.min_bytes - size_bytes, deadline_s, client)
+            with self._pass(body, max_bytes, client) as fetch_pass:
+                reads = [await fetch_pass.read(target) for target in targets]
+                size_bytes = sum(read.size_bytes for read in reads)
+                if (
+                    size_bytes >= min_bytes
+                    or (size_bytes and fetch_pass.cut_short)
+                    or any(read.remote or read.ends_the_wait for read in reads)
+                    or client.hurried
+                    or loop.time() >= deadline_s
+                ):
+                    yield reads
+                    return
+            await _wait_for_appends(reads, min_bytes - size_bytes, deadline_s, client)
 
-    async def _read(
-        self, body: Any, targets: Sequence[FetchTarget], client: Client
-    ) -> list[PartitionRead]:
+    def _pass(self, body: Any, max_bytes: int, client: Client) -> FetchPass:
         replica_id = _replica_id(body)
-        wanted_bytes = min(body.max_bytes, self._services.config.fetch_max_bytes)
-        fetch_pass = FetchPass(
+        return FetchPass(
             self._services,
             isolation=_isolation(replica_id, body.isolation_level),
             is_follower=replica_id >= 0,
-            max_bytes=self._services.response_budget.grant(wanted_bytes),
+            max_bytes=max_bytes,
             reader=client,
         )
-        return [await fetch_pass.read(target) for target in targets]
 
 
 def _identity(topic: TopicInfo | None, partition: int) -> TopicIdPartition | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import structlog
 from aquifer_core.errors import AquiferError, OffsetOutOfRangeError
@@ -62,7 +62,13 @@ class PartitionRead:
 
 
 class FetchPass:
-    """Reads targets in order within one byte budget; the first batch of the response always fits (KIP-74)."""
+    """Reads targets in order within one byte budget; the first batch of the response always fits (KIP-74).
+
+    A context manager: what was read locally counts in the response budget, and is kept, until it is left.
+
+    Attributes:
+        cut_short: records were left out because the response budget is used up.
+    """
 
     def __init__(
         self,
@@ -79,10 +85,23 @@ class FetchPass:
         self._is_follower = is_follower
         self._remaining_bytes = max_bytes
         self._min_one_batch = True
+        self._reads: list[PartitionRead] = []
+        self._held_bytes = 0
+        self.cut_short = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for read in self._reads:
+            read.records = b""
+        self._services.response_budget.release(self._held_bytes)
+        self._held_bytes = 0
 
     async def read(self, target: FetchTarget) -> PartitionRead:
         """Reads one target; never raises for what has an error code."""
         read = PartitionRead(target=target)
+        self._reads.append(read)
         hosted = self._locate(target)
         if isinstance(hosted, ErrorCode):
             read.error = hosted
@@ -116,9 +135,11 @@ class FetchPass:
         return hosted
 
     async def _read_local(self, read: PartitionRead, hosted: HostedPartition) -> None:
+        wanted_bytes = self._wanted_bytes(read)
+        granted_bytes = self._granted_bytes(wanted_bytes)
         result = await hosted.log.read(
             read.target.fetch_offset,
-            max(0, min(read.target.max_bytes, self._remaining_bytes)),
+            granted_bytes,
             min_one_batch=self._min_one_batch,
             isolation=self._isolation,
         )
@@ -126,6 +147,15 @@ class FetchPass:
         read.offsets = result.offsets
         read.aborted = result.aborted_transactions
         self._spend(read.size_bytes)
+        self._services.response_budget.hold(read.size_bytes)
+        self._held_bytes += read.size_bytes
+        self.cut_short |= granted_bytes < wanted_bytes
+
+    def _wanted_bytes(self, read: PartitionRead) -> int:
+        return max(0, min(read.target.max_bytes, self._remaining_bytes))
+
+    def _granted_bytes(self, wanted_bytes: int) -> int:
+        return self._services.response_budget.grant(wanted_bytes, self._held_bytes)
 
     def _spend(self, size_bytes: int) -> None:
         self._remaining_bytes -= size_bytes
@@ -145,11 +175,11 @@ class FetchPass:
             read.error = ErrorCode.offset_moved_to_tiered_storage
         elif self._services.remote is None:
             read.error = ErrorCode.kafka_storage_error
-        elif (wanted_bytes := min(read.target.max_bytes, self._remaining_bytes)) > 0 or (
+        elif (granted_bytes := self._granted_bytes(self._wanted_bytes(read))) > 0 or (
             self._min_one_batch
         ):
             # A client may allow no bytes at all and get the first batch all the same.
-            size_bytes = max(1, wanted_bytes)
+            size_bytes = max(1, granted_bytes)
             read.remote = RemoteReadRequest(
                 log=log,
                 leader_epoch=hosted.leader_epoch,

@@ -46,7 +46,8 @@ class ResponseBudget:
     """Bytes of fetched records held for clients that have not read them yet.
 
     Never blocks: when little is left a fetch gets less, down to `floor_bytes`, so that a slow consumer
-    cannot stop the others and memory stays below limit + floor * connections (one batch may exceed it).
+    cannot stop the others and memory stays below limit + floor * connections (one batch may exceed it). Records count from when they
+    were read.
     """
 
     def __init__(self, limit_bytes: int, floor_bytes: int = 64 * 1024) -> None:
@@ -54,9 +55,10 @@ class ResponseBudget:
         self._floor_bytes = floor_bytes
         self.used_bytes = 0
 
-    def grant(self, wanted_bytes: int) -> int:
-        """How many of the wanted bytes may be read now."""
-        return min(wanted_bytes, max(self._floor_bytes, self._limit_bytes - self.used_bytes))
+    def grant(self, wanted_bytes: int, held_bytes: int = 0) -> int:
+        """How many of the wanted bytes a fetch may read now that holds some already."""
+        floor_bytes = max(0, self._floor_bytes - held_bytes)
+        return min(wanted_bytes, max(floor_bytes, self._limit_bytes - self.used_bytes))
 
     def hold(self, size_bytes: int) -> None:
         """Counts bytes that are on their way to a client."""
