@@ -1,9 +1,9 @@
 """Names of topics and partitions, looked up in the cluster metadata."""
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import aclosing
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from aquifer.common.v1 import partition_pb2, segment_pb2
 from aquifer.metadata.v1 import cluster_metadata_service_pb2 as cluster_pb2
@@ -131,17 +131,22 @@ async def read_segments_of_all(
     )
 
 
-async def in_parallel(calls: Iterable[Awaitable[T]]) -> list[T]:
+async def in_parallel(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Results in the order of the calls; the first failure ends the others and is raised as it is."""
     slots = asyncio.Semaphore(_MAX_CONCURRENT_CALLS)
+    coroutines = list(calls)
 
-    async def in_slot(call: Awaitable[T]) -> T:
+    async def in_slot(call: Coroutine[Any, Any, T]) -> T:
         async with slots:
             return await call
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(in_slot(call)) for call in calls]
+            tasks = [group.create_task(in_slot(call)) for call in coroutines]
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None
+    finally:
+        # Those that were waiting for a slot when another one failed: Python complains about what is never awaited.
+        for call in coroutines:
+            call.close()
     return [task.result() for task in tasks]
