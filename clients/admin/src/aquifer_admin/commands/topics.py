@@ -1,8 +1,9 @@
 """`aquifer topics`: what topics there are, where they lie, how much of them is remote."""
 
+import signal
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from aquifer.common.v1 import segment_pb2
@@ -253,7 +254,12 @@ def _pair(option: str, text: str) -> tuple[str, str]:
     return key.strip(), value
 
 
-def _confirm(question: str) -> Any:
+def _confirm(question: str) -> None:
     if not sys.stdin.isatty():
         raise typer.BadParameter("nobody is there to confirm; give --yes")
-    typer.confirm(question, abort=True, err=True)
+    # The event loop would take an interrupt for later, and nothing happen until the question is answered.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        typer.confirm(question, abort=True, err=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
