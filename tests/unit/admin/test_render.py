@@ -103,6 +103,22 @@ def test_a_report_is_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> N
     ]
 
 
+def test_brackets_in_titles_and_texts_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rich would take `[fe80::1]` for markup and leave it out, and fail on `[/tmp]`."""
+    rows: list[documents.Document] = [{"topic": "a-topic-of-some-length", "size_bytes": 1}]
+    body = stacked(
+        table("At [fe80::1]:7200", _COLUMNS, rows, caption="in [/tmp]"),
+        details("Of [a]", _COLUMNS, rows[0]),
+        "Down: metadata at [fe80::1]:7200.",
+    )
+    emit(Report(document={}, body=body), as_json=False)
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == "At [fe80::1]:7200"
+    assert lines[3] == "in [/tmp]"
+    assert lines[5] == "Of [a]"
+    assert lines[-1] == "Down: metadata at [fe80::1]:7200."
+
+
 def test_a_table_without_rows_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     emit(Report(document={}, body=table("Topics", _COLUMNS, [])), as_json=False)
     assert capsys.readouterr().out == "Topics: none\n"

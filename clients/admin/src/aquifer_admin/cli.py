@@ -1,5 +1,6 @@
 """The `aquifer` command: exit code 0 for success, 1 for failure, 2 for wrong usage."""
 
+import os
 import sys
 from importlib.metadata import version
 from typing import Annotated
@@ -8,6 +9,7 @@ import typer
 from aquifer_core.errors import AquiferError
 
 from aquifer_admin.commands import metadata, partitions, scrub, segments, status, store, topics, why
+from aquifer_admin.render import OutputError
 
 app = typer.Typer(
     name="aquifer",
@@ -58,10 +60,16 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         _fail("interrupted")
         return 130
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 1
+    except OutputError as error:
+        _give_up_output()
+        return _fail(str(error))
     return int(code or 0)
+
+
+def _give_up_output() -> None:
+    """Python would try once more to write what is left when the process ends, and complain."""
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _check_text(arguments: list[str]) -> None:

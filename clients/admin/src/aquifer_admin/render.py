@@ -26,13 +26,17 @@ from rich.text import Text
 
 from aquifer_admin.documents import Document
 
-__all__ = ["Column", "Report", "details", "emit", "progress_by_bytes", "table"]
+__all__ = ["Column", "OutputError", "Report", "details", "emit", "progress_by_bytes", "table"]
 
 # What is piped must not be wrapped at the width of a terminal that is not there.
 _WIDTH_WITHOUT_TERMINAL = 240
 _WIDTH_UNBOUNDED = 100_000
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+class OutputError(Exception):
+    """The answer cannot be written to where it should go; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +122,9 @@ def table(
     if not rows:
         return Text(f"{title}: none")
     made = Table(
-        title=title,
+        title=Text(title, style="table.title"),
         title_justify="left",
-        caption=caption,
+        caption=None if caption is None else Text(caption, style="table.caption"),
         caption_justify="left",
         header_style="bold",
         box=None,
@@ -133,7 +137,8 @@ def table(
             column.header,
             justify=column.justify,
             overflow="fold",
-            min_width=None if column.wraps else widest,
+            # Columns whose width is given are not measured cell by cell, which takes half of the time of a long table.
+            width=None if column.wraps else widest,
             no_wrap=not column.wraps,
         )
     for row in cells:
@@ -143,7 +148,13 @@ def table(
 
 def details(title: str, columns: Sequence[Column], document: Document) -> RenderableType:
     """One line per field."""
-    made = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
+    made = Table(
+        title=Text(title, style="table.title"),
+        title_justify="left",
+        show_header=False,
+        box=None,
+        pad_edge=False,
+    )
     made.add_column(style="bold")
     made.add_column(overflow="fold")
     for column in columns:
@@ -152,15 +163,30 @@ def details(title: str, columns: Sequence[Column], document: Document) -> Render
 
 
 def stacked(*parts: RenderableType) -> RenderableType:
-    """Parts under each other, with an empty line between."""
+    """Parts under each other, with an empty line between; in a text, brackets are brackets and no markup."""
     spaced: list[RenderableType] = []
     for part in parts:
-        spaced.extend((part, Text()))
+        spaced.extend((Text(part) if isinstance(part, str) else part, Text()))
     return Group(*spaced[:-1])
 
 
 def emit(report: Report, *, as_json: bool) -> None:
-    """Writes a report to standard output."""
+    """Writes a report to standard output.
+
+    Raises:
+        BrokenPipeError: nobody reads what is piped; the library of commands ends with 1 and is silent about it.
+        OutputError: it takes no more.
+    """
+    try:
+        _write(report, as_json=as_json)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(f"standard output: {error.strerror or error}") from error
+
+
+def _write(report: Report, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(report.document, indent=2))
         return
