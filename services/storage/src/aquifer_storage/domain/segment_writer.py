@@ -82,10 +82,14 @@ class SegmentWriter:
     def room(
         self, metadata: RemoteLogSegmentMetadata, small_bytes: int
     ) -> AbstractAsyncContextManager[None]:
-        """Have room in the budget for what a copy keeps beside its buffers: its small parts and a chunk at work."""
+        """Have room in the budget for what a copy keeps beside its buffers: its small parts and a chunk at work.
+
+        When the log is up, the bundle that is made of the small parts takes the chunk's place: joined, and sealed before that.
+        """
         topic = self._options.of_topic(metadata.topic_id_partition.topic)
         chunk_bytes = min(metadata.segment_size_bytes, topic.chunk_size_bytes)
-        return self.budget.hold(small_bytes + chunk_bytes)
+        bundle_bytes = small_bytes if self._transforms.key_ring is None else 2 * small_bytes
+        return self.budget.hold(small_bytes + max(chunk_bytes, bundle_bytes))
 
     async def copy(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> CopyResult:
         """Copy a segment that has room; see `RemoteStorageManager.copy_log_segment_data`.
