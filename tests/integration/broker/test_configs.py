@@ -184,6 +184,34 @@ async def test_a_broker_setting_that_could_not_be_used_is_refused_and_the_others
     assert broker.services.config.log_defaults.retention_ms == 5000
 
 
+@pytest.mark.parametrize(
+    ("key", "instead"),
+    [
+        ("remote.log.manager.copy.max.bytes.per.second", "COPY_MAX_BYTES_PER_SECOND"),
+        ("remote.log.manager.fetch.max.bytes.per.second", "FETCH_MAX_BYTES_PER_SECOND"),
+        ("remote.log.index.file.cache.total.size.bytes", "INDEX_CACHE_BYTES"),
+        ("remote.log.reader.threads", "READER_THREADS"),
+    ],
+)
+async def test_a_setting_of_the_manager_is_refused_with_where_it_counts(
+    broker: BrokerNode, cluster_metadata: InMemoryClusterMetadata, key: str, instead: str
+) -> None:
+    """An operator who limits copying would wait in vain for what was reported as done."""
+    code, message = await alter_brokers(broker, "", **{key: "100"})
+    assert code is ErrorCode.invalid_config
+    assert f"set AQUIFER_MANAGER_{instead} of the manager" in (message or "")
+    described = await in_thread(describe, bootstrap(broker), "1", ResourceType.BROKER)
+    assert described[key].is_read_only
+    # What another version took all the same can be taken back.
+    stored = [ConfigChange(key=each, value="100") for each in (key, "of.another.version")]
+    await cluster_metadata.alter_configs(StoredResource.BROKER, "1", stored)
+    await eventually(lambda: len(broker.view.dynamic_configs("1")) == 2)
+    delete = AlterConfigOpType.DELETE
+    changes = [(each.key, None, delete) for each in stored]
+    await in_thread(lambda: alter(bootstrap(broker), "1", *changes, broker=True))
+    assert cluster_metadata.broker_configs["1"] == {}
+
+
 async def test_settings_of_a_broker_that_does_not_exist_are_refused(broker: BrokerNode) -> None:
     for name in ("7", "one"):
         code, message = await alter_brokers(broker, name, log_retention_ms="5")

@@ -37,6 +37,16 @@ def test_a_minimal_file_gives_kafkas_defaults() -> None:
     assert [(each.name, each.port) for each in config.listeners] == [("PLAINTEXT", 9092)]
 
 
+def test_keys_that_count_elsewhere_are_taken_and_named() -> None:
+    """SR-6, SR-8: Kafka's file is valid, and says nothing to the manager."""
+    config = parse(remote_log_manager_thread_pool_size="4", remote_log_reader_threads="3")
+    assert config.keys_without_effect == {
+        "remote.log.manager.thread.pool.size": "AQUIFER_MANAGER_THREAD_POOL_SIZE of the manager",
+        "remote.log.reader.threads": "AQUIFER_MANAGER_READER_THREADS of the manager",
+    }
+    assert not parse().keys_without_effect
+
+
 def test_remote_storage_is_off_unless_enabled_and_then_nothing_is_imported() -> None:
     """SR-1."""
     config = BrokerConfig.parse({**MINIMAL, "remote.log.storage.manager.class.name": "no.Such"})

@@ -71,6 +71,8 @@ class BrokerNode:
     async def __aenter__(self) -> "BrokerNode":
         for key in self.config.unknown_keys:
             logger.warning("unknown_key", key=key)
+        for key, instead in self.config.keys_without_effect.items():
+            logger.warning("key_without_effect", key=key, set_instead=instead)
         self._plugins = check_plugins(self.config)
         if "SSL" in self.config.security_protocols.values():
             self._tls = ListenerTls(self.config.values.get)

@@ -28,6 +28,7 @@ class BrokerConfig:
         values: parsed value of every defined key, defaults included.
         properties: every property as given in the file, whatever is set dynamically over it.
         unknown_keys: given keys that nothing here knows.
+        keys_without_effect: given keys that count elsewhere, with what to set there.
         lost_log_dirs: directory ids.
         log_defaults: defaults of topic configs.
         security_protocols: by listener name.
@@ -37,6 +38,7 @@ class BrokerConfig:
     values: Mapping[str, Any]
     properties: Mapping[str, str]
     unknown_keys: tuple[str, ...]
+    keys_without_effect: Mapping[str, str]
     listeners: tuple[Listener, ...]
     advertised_listeners: tuple[Listener, ...]
     security_protocols: Mapping[str, str]
@@ -88,6 +90,11 @@ class BrokerConfig:
             values=values,
             properties=dict(properties),
             unknown_keys=_unknown(properties),
+            keys_without_effect={
+                each.name: each.counts_elsewhere
+                for each in BROKER_DEFINITIONS
+                if each.counts_elsewhere is not None and each.name in properties
+            },
             listeners=listeners,
             advertised_listeners=_advertised(values, listeners),
             security_protocols=parse_protocol_map(

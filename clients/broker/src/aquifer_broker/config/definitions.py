@@ -48,6 +48,7 @@ class Definition:
         default: parsed default; None: not set.
         aliases: other accepted names; two names with different values are refused.
         dynamic: may be changed with IncrementalAlterConfigs.
+        counts_elsewhere: what has to be set instead, because nothing here depends on the key; it is known so that Kafka's files are taken.
         doc: a sentence or two, for the generated reference.
     """
 
@@ -58,6 +59,7 @@ class Definition:
     aliases: tuple[str, ...] = ()
     dynamic: bool = False
     sensitive: bool = False
+    counts_elsewhere: str | None = None
     doc: str = ""
 
     def parse(self, text: str, name: str | None = None) -> Any:
@@ -87,17 +89,19 @@ def define(
     aliases: tuple[str, ...] = (),
     dynamic: bool = False,
     sensitive: bool = False,
+    counts_elsewhere: str | None = None,
 ) -> Definition:
     """A definition in the short form that tables use."""
     return Definition(
         name=name,
         type=kind,
         default=default,
-        doc=doc,
+        doc=f"{doc} No effect here: set {counts_elsewhere}." if counts_elsewhere else doc,
         validator=validator,
         aliases=aliases,
         dynamic=dynamic,
         sensitive=sensitive,
+        counts_elsewhere=counts_elsewhere,
     )
 
 

@@ -182,7 +182,7 @@ LOG_DEFINITIONS: Final = (
         "num.recovery.threads.per.data.dir",
         _I,
         2,
-        "Logs recovered at once per directory after a crash.",
+        "Logs recovered at once per directory after a crash. No effect: they are recovered one after the other.",
         validator=at_least(1),
     ),
     define(

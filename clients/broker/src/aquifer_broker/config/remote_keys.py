@@ -65,6 +65,7 @@ REMOTE_DEFINITIONS: Final = (
         10,
         "Concurrent runs of copy and expiration tasks (SR-6).",
         validator=between(1, 1000),
+        counts_elsewhere="AQUIFER_MANAGER_THREAD_POOL_SIZE of the manager",
     ),
     define(
         "remote.log.manager.task.interval.ms",
@@ -72,6 +73,7 @@ REMOTE_DEFINITIONS: Final = (
         30_000,
         "Time between two runs of a partition's tasks (SR-7).",
         validator=between(1, INT_MAX),
+        counts_elsewhere="AQUIFER_MANAGER_TASK_INTERVAL_MS of the manager",
     ),
     define(
         "remote.log.manager.task.retry.backoff.ms",
@@ -79,6 +81,7 @@ REMOTE_DEFINITIONS: Final = (
         500,
         "First pause after a failed run.",
         validator=at_least(1),
+        counts_elsewhere="AQUIFER_MANAGER_TASK_RETRY_BACKOFF_MS of the manager",
     ),
     define(
         "remote.log.manager.task.retry.backoff.max.ms",
@@ -86,6 +89,7 @@ REMOTE_DEFINITIONS: Final = (
         30_000,
         "Longest pause after failed runs.",
         validator=at_least(1),
+        counts_elsewhere="AQUIFER_MANAGER_TASK_RETRY_BACKOFF_MAX_MS of the manager",
     ),
     define(
         "remote.log.reader.threads",
@@ -93,7 +97,7 @@ REMOTE_DEFINITIONS: Final = (
         10,
         "Tiered reads at once (SR-8).",
         validator=between(1, 1000),
-        dynamic=True,
+        counts_elsewhere="AQUIFER_MANAGER_READER_THREADS of the manager",
     ),
     define(
         "remote.log.reader.max.pending.tasks",
@@ -122,13 +126,13 @@ REMOTE_DEFINITIONS: Final = (
         1 << 30,
         "Disk space of the remote index cache.",
         validator=at_least(1),
-        dynamic=True,
+        counts_elsewhere="AQUIFER_MANAGER_INDEX_CACHE_BYTES of the manager",
     ),
     define(
         "remote.log.metadata.custom.metadata.max.bytes",
         _I,
         128,
-        "Longest custom metadata of a segment.",
+        "Longest custom metadata of a segment. No effect: what a storage manager gives is kept.",
         validator=at_least(0),
     ),
     define(
@@ -153,7 +157,7 @@ REMOTE_DEFINITIONS: Final = (
         LONG_MAX,
         "Quota of copying.",
         validator=at_least(1),
-        dynamic=True,
+        counts_elsewhere="AQUIFER_MANAGER_COPY_MAX_BYTES_PER_SECOND of the manager",
     ),
     define(
         "remote.log.manager.fetch.max.bytes.per.second",
@@ -161,7 +165,7 @@ REMOTE_DEFINITIONS: Final = (
         LONG_MAX,
         "Quota of tiered reads.",
         validator=at_least(1),
-        dynamic=True,
+        counts_elsewhere="AQUIFER_MANAGER_FETCH_MAX_BYTES_PER_SECOND of the manager",
     ),
     define(
         "log.local.retention.ms",

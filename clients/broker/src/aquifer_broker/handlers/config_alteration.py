@@ -53,7 +53,10 @@ class ConfigAlteration:
             self._check_topic(before, after)
             kind = ConfigResource.TOPIC
         else:
-            _check_dynamic(changes)
+            # What a broker of another version stored can be taken back by any.
+            _check_dynamic(
+                [change for change in changes if change.operation is not ConfigOperation.DELETE]
+            )
             self._check_broker(resource.resource_name, after)
             kind = ConfigResource.BROKER
         async with asyncio.timeout(timeout_s):
@@ -134,6 +137,11 @@ def _changed_list(current: Mapping[str, str], change: ConfigChange) -> str:
 def _check_dynamic(changes: Sequence[ConfigChange]) -> None:
     for change in changes:
         definition = DEFINITIONS_BY_NAME.get(change.key)
+        if definition is not None and definition.counts_elsewhere is not None:
+            raise InvalidConfigurationError(
+                f"{change.key} has no effect in a broker: set {definition.counts_elsewhere}",
+                metadata={"key": change.key, "value": change.value or ""},
+            )
         if definition is None or not definition.dynamic:
             raise InvalidConfigurationError(
                 f"{change.key} cannot be changed while brokers run: set it in server.properties and restart",
