@@ -34,14 +34,16 @@ class _Path:
         self.requests: list[RemoteFetch] = []
         self.go = asyncio.Event()
         self.error: Exception | None = None
+        self.fails_once = False
 
     async def fetch(self, request: RemoteFetch, deadline_s: float) -> FetchedRecords:
         del deadline_s
         self.started.append(request.fetch_offset)
         self.requests.append(request)
         await self.go.wait()
-        if self.error is not None:
-            raise self.error
+        if (error := self.error) is not None:
+            self.error = None if self.fails_once else error
+            raise error
         count = max(request.max_bytes // len(_BATCH), 1)
         last = min(request.fetch_offset + count, _REMOTE_END)
         batches = (builders.record_batch(at, 1, 32) for at in range(request.fetch_offset, last))
@@ -166,6 +168,26 @@ async def test_a_failure_is_told_to_whoever_waits_and_never_kept(path: _Path, ma
 
     path.error = None
     assert _offsets(await reads.read(_fetch(1))) == [1]
+
+
+@pytest.mark.parametrize("offset", [5, 6])
+async def test_who_comes_just_after_a_failure_is_not_told_of_it(
+    path: _Path, make: Make, offset: int
+) -> None:
+    """It was that of another read, of whatever partition."""
+    reads = make()
+    path.error, path.fails_once = RemoteStorageUnavailableError("the store is away"), True
+    failing = asyncio.create_task(reads.read(_fetch(5)))
+    await eventually(lambda: path.started == [5])
+    path.go.set()
+    # The read fails in the next step of the loop, and this one comes right behind it.
+    other = replace(_fetch(offset), topic_id_partition=partition_of("others"))
+    coming = asyncio.create_task(reads.read(other if offset != 5 else _fetch(5)))
+    await asyncio.wait([failing])
+
+    assert _offsets(await coming) == [offset]
+    with pytest.raises(RemoteStorageUnavailableError):
+        failing.result()
 
 
 async def test_a_failure_after_everybody_left_is_forgotten(path: _Path, make: Make) -> None:

@@ -54,18 +54,23 @@ class _Read:
     def serves(self, request: RemoteFetch) -> bool:
         """Whether what this brings, or has brought, begins with what is asked for."""
         mine = self.request
-        if mine.fetch_offset != request.fetch_offset:
-            if not self.task.done() or request.fetch_offset < mine.fetch_offset:
-                return False
-            if request.fetch_offset >= self.task.result().run.end_offset:
-                return False
         return (
             mine.topic_id_partition == request.topic_id_partition
             and mine.isolation == request.isolation
             and mine.local_log_start_offset == request.local_log_start_offset
             and mine.lineage == request.lineage
             and (mine.min_one_batch or not request.min_one_batch)
+            and self._covers(request.fetch_offset)
         )
+
+    def _covers(self, fetch_offset: int) -> bool:
+        start = self.request.fetch_offset
+        if not self.task.done():
+            return fetch_offset == start
+        if self.task.cancelled() or self.task.exception() is not None:
+            # About to be forgotten: its failure is nobody's who comes now.
+            return False
+        return fetch_offset == start or start < fetch_offset < self.task.result().run.end_offset
 
 
 class RemoteReads:
