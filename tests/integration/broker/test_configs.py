@@ -302,3 +302,48 @@ async def test_a_broker_that_starts_keeps_what_only_its_file_would_have_deleted(
     node = await start_broker(1, **at_once)
     logs = [node.services.logs.get(name, 0) for name in names]
     assert [log.local_log_start_offset for log in logs] == [0] * len(names)
+
+
+async def test_a_setting_that_is_changed_twice_in_one_request_is_refused(
+    broker: BrokerNode,
+) -> None:
+    """As in Kafka: which of them counts would be a matter of luck."""
+    append, delete = 2, 1
+    cases = [
+        [("retention.ms", "1000", 0), ("retention.ms", "2000", 0)],
+        [("cleanup.policy", "compact", append), ("cleanup.policy", None, delete)],
+    ]
+    async with KafkaWire(broker.port("PLAINTEXT")) as wire:
+        await WireTopic.create(wire)
+        for case in cases:
+            entries = [
+                {"name": key, "value": value, "config_operation": how} for key, value, how in case
+            ]
+            resource = {"resource_type": 2, "resource_name": "t", "configs": entries}
+            asked = {"resources": [resource], "validate_only": False}
+            (told,) = (await wire.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, asked)).responses
+            assert told.error_code is ErrorCode.invalid_request
+            assert f"{case[0][0]} is named twice" in told.error_message
+            resource["configs"] = entries[:1] * 2
+            (told,) = (await wire.ask(ApiKey.ALTER_CONFIGS, 2, asked)).responses
+            assert told.error_code is ErrorCode.invalid_request
+    assert broker.view.topics["t"].configs == {}
+
+
+async def test_a_resource_that_is_altered_twice_in_one_request_is_refused(
+    broker: BrokerNode,
+) -> None:
+    entry = {"name": "retention.ms", "value": "1000", "config_operation": 0}
+    twice = {"resource_type": 2, "resource_name": "t", "configs": [entry]}
+    once = {**twice, "resource_name": "other"}
+    asked = {"resources": [twice, once, twice], "validate_only": False}
+    async with KafkaWire(broker.port("PLAINTEXT")) as wire:
+        for name in ("t", "other"):
+            await WireTopic.create(wire, name)
+        for api_key, version in ((ApiKey.INCREMENTAL_ALTER_CONFIGS, 1), (ApiKey.ALTER_CONFIGS, 2)):
+            responses = (await wire.ask(api_key, version, asked)).responses
+            assert {each.resource_name: each.error_code for each in responses} == {
+                "t": ErrorCode.invalid_request,
+                "other": ErrorCode.none,
+            }
+    assert broker.view.topics["t"].configs == {}

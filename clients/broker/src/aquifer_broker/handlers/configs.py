@@ -1,6 +1,7 @@
 """DescribeConfigs, AlterConfigs and IncrementalAlterConfigs."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -24,10 +25,10 @@ __all__ = ["AlterConfigsHandler", "DescribeConfigsHandler", "IncrementalAlterCon
 
 logger = structlog.get_logger(__name__)
 
+_Work = Callable[[], Awaitable[Mapping[str, Any]]]
 
-async def _outcome(
-    resource: Any, work: Callable[[], Awaitable[Mapping[str, Any]]]
-) -> dict[str, Any]:
+
+async def _outcome(resource: Any, work: _Work) -> dict[str, Any]:
     """One resource's part of an answer, errors included."""
     base = {
         "error_code": ErrorCode.none,
@@ -42,6 +43,28 @@ async def _outcome(
         if code is ErrorCode.unknown_server_error:
             logger.exception("configs_failed", resource=resource.resource_name)
         return {**base, "error_code": code, "error_message": str(error)}
+
+
+async def _alter_each(
+    resources: Sequence[Any], work: Callable[[Any], _Work]
+) -> list[dict[str, Any]]:
+    """Alters resources one after the other; which of two changes of the same thing would count is nobody's guess."""
+    counts = Counter((each.resource_type, each.resource_name) for each in resources)
+    outcomes = []
+    for resource in resources:
+        twice = counts[resource.resource_type, resource.resource_name] > 1
+        what = f"{resource.resource_name!r}" if twice else _named_twice(resource.configs)
+
+        async def refuse(what: str | None = what) -> Mapping[str, Any]:
+            raise InvalidRequestError(f"{what} is named twice; name it once")
+
+        outcomes.append(await _outcome(resource, work(resource) if what is None else refuse))
+    return outcomes
+
+
+def _named_twice(configs: Sequence[Any]) -> str | None:
+    counts = Counter(each.name for each in configs)
+    return next((name for name, count in counts.items() if count > 1), None)
 
 
 class DescribeConfigsHandler:
@@ -97,7 +120,7 @@ class IncrementalAlterConfigsHandler:
         """Alters every resource, each all or none."""
         validate_only = call.body.validate_only
 
-        def work(resource: Any) -> Callable[[], Awaitable[Mapping[str, Any]]]:
+        def work(resource: Any) -> _Work:
             async def alter() -> Mapping[str, Any]:
                 changes = [_change(each) for each in resource.configs]
                 await self._alteration.alter(resource, changes, validate_only=validate_only)
@@ -105,7 +128,7 @@ class IncrementalAlterConfigsHandler:
 
             return alter
 
-        return {"responses": [await _outcome(each, work(each)) for each in call.body.resources]}
+        return {"responses": await _alter_each(call.body.resources, work)}
 
 
 class AlterConfigsHandler:
@@ -118,7 +141,7 @@ class AlterConfigsHandler:
         """Replaces the settings of every resource, each all or none."""
         validate_only = call.body.validate_only
 
-        def work(resource: Any) -> Callable[[], Awaitable[Mapping[str, Any]]]:
+        def work(resource: Any) -> _Work:
             async def replace() -> Mapping[str, Any]:
                 given = {each.name: each.value for each in resource.configs}
                 gone = self._alteration.current(resource).keys() - given.keys()
@@ -132,7 +155,7 @@ class AlterConfigsHandler:
 
             return replace
 
-        return {"responses": [await _outcome(each, work(each)) for each in call.body.resources]}
+        return {"responses": await _alter_each(call.body.resources, work)}
 
 
 def _change(requested: Any) -> ConfigChange:
