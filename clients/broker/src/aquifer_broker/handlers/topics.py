@@ -23,6 +23,9 @@ __all__ = ["CreatePartitionsHandler", "CreateTopicsHandler", "DeleteTopicsHandle
 
 logger = structlog.get_logger(__name__)
 
+_Named = tuple[str | None, KafkaUuid | None]
+"""A topic as a request to delete it names it."""
+
 _CREATED_CONFIG: Final = ("name", "value", "read_only", "config_source", "is_sensitive")
 
 
@@ -40,6 +43,11 @@ class CreateTopicsHandler:
         wanted = self._creation.with_defaults(
             [_new_topic(topic) for topic in body.topics if counts[topic.name] == 1]
         )
+        twice = [
+            _failed(name, ErrorCode.invalid_request, "the topic is named twice")
+            for name, count in counts.items()
+            if count > 1
+        ]
         try:
             results = await self._creation.create(
                 wanted, validate_only=body.validate_only, timeout_s=_timeout_s(self._services, body)
@@ -47,15 +55,13 @@ class CreateTopicsHandler:
         except (AquiferError, TimeoutError) as error:
             logger.warning("topics_not_created", error=str(error))
             code = error_code_of(error)
-            return {"topics": [_failed(topic.name, code, str(error)) for topic in wanted]}
+            return {
+                "topics": [*(_failed(topic.name, code, str(error)) for topic in wanted), *twice]
+            }
         answers = [
             self._answer(topic, result) for topic, result in zip(wanted, results, strict=True)
         ]
-        twice = [name for name, count in counts.items() if count > 1]
-        answers += [
-            _failed(name, ErrorCode.invalid_request, "the topic is named twice") for name in twice
-        ]
-        return {"topics": answers}
+        return {"topics": answers + twice}
 
     def _answer(self, topic: NewTopic, result: TopicResult) -> dict[str, Any]:
         if result.reason is not None:
@@ -88,39 +94,37 @@ class DeleteTopicsHandler:
 
     async def __call__(self, call: Call) -> Answer:
         """Deletes by name or, from v6 on, by id."""
-        body = call.body
-        if hasattr(body, "topic_names"):
-            names, ids = list(body.topic_names), []
-        else:
-            names = [each.name for each in body.topics if each.name is not None]
-            ids = [KafkaUuid(each.topic_id.bytes) for each in body.topics if each.topic_id]
-        asked: list[tuple[str | None, KafkaUuid | None]] = [
-            *((name, None) for name in names),
-            *((None, topic_id) for topic_id in ids),
-        ]
+        asked = _asked(call.body)
+        counts = Counter(asked)
+        answers = {
+            each: _deletion(*each, ErrorCode.invalid_request, "name a topic once, by name or by id")
+            for each in asked
+            if counts[each] > 1 or (each[0] is None) == (each[1] is None)
+        }
+        good = [each for each in asked if each not in answers]
+        if good:
+            answers.update(zip(good, await self._deleted(call.body, good), strict=True))
+        return {"responses": [answers[each] for each in asked]}
+
+    async def _deleted(self, body: Any, asked: Sequence[_Named]) -> list[dict[str, Any]]:
         if not self._services.config.delete_topics_allowed:
             disabled = ErrorCode.topic_deletion_disabled
-            return {
-                "responses": [
-                    _deletion(each[0], each[1], disabled, "delete.topic.enable is false")
-                    for each in asked
-                ]
-            }
+            return [_deletion(*each, disabled, "delete.topic.enable is false") for each in asked]
+        names = [name for name, _ in asked if name is not None]
+        ids = [topic_id for _, topic_id in asked if topic_id is not None]
         timeout_s = _timeout_s(self._services, body)
         try:
             async with asyncio.timeout(timeout_s):
                 results = await self._services.metadata.delete_topics(names, ids)
         except (AquiferError, TimeoutError) as error:
             logger.warning("topics_not_deleted", error=str(error))
-            code = error_code_of(error)
-            return {"responses": [_deletion(each[0], each[1], code, str(error)) for each in asked]}
+            return [_deletion(*each, error_code_of(error), str(error)) for each in asked]
         await self._await_view(results, timeout_s)
-        return {
-            "responses": [
-                self._answer(topic_id, result)
-                for (_, topic_id), result in zip(asked, results, strict=True)
-            ]
-        }
+        by_name, by_id = iter(results[: len(names)]), iter(results[len(names) :])
+        return [
+            self._answer(topic_id, next(by_name if topic_id is None else by_id))
+            for _, topic_id in asked
+        ]
 
     def _answer(self, asked_id: KafkaUuid | None, result: TopicResult) -> dict[str, Any]:
         if result.reason is None:
@@ -194,6 +198,15 @@ def _new_topic(requested: Any) -> NewTopic:
         },
         configs={each.name: each.value for each in requested.configs if each.value is not None},
     )
+
+
+def _asked(body: Any) -> list[_Named]:
+    if hasattr(body, "topic_names"):
+        return [(name, None) for name in body.topic_names]
+    return [
+        (each.name, KafkaUuid(each.topic_id.bytes) if each.topic_id else None)
+        for each in body.topics
+    ]
 
 
 def _timeout_s(services: BrokerServices, body: Any) -> float:
