@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -250,6 +251,29 @@ def test_a_crash_at_any_byte_of_an_append_loses_no_segment_before_it(
 
 def opened_and_searched(path: Path) -> CoveredSegment | None:
     return directory(path).find_by_timestamp(START_MS + 30, 0)
+
+
+def test_a_file_of_which_nothing_is_left_costs_no_other(tmp_path: Path) -> None:
+    """A crash within the first record of a file that was just rolled."""
+    _, segments = filled(tmp_path, 3, rotate_ms=150)
+    path = tmp_path / f"{200:020d}.remoteSegments"
+    path.write_bytes(path.read_bytes()[:50])
+    index = directory(tmp_path)
+    assert (index.start_offset, index.end_offset) == (0, 199)
+    append(index, segments[2])
+    assert directory(tmp_path).find_by_offset(250) == whole(segments[2])
+
+
+def test_a_segment_may_be_taken_for_a_hole_at_its_end_alone(tmp_path: Path) -> None:
+    index, segments = filled(tmp_path, 1)
+    held = replace(segment(50), end_offset=220)
+    index.append(held, chunks(segment(50)), 150, 220)
+    append(index, segment(221))
+    for found in (index, directory(tmp_path, rotate_ms=50)):
+        assert found.find_by_offset(200) == CoveredSegment(held, 150, 220)
+        assert found.find_by_offset(50) == whole(segments[0])
+    index.cut(221)
+    assert directory(tmp_path).find_by_offset(200) == CoveredSegment(held, 150, 220)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

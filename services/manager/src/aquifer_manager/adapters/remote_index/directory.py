@@ -55,9 +55,16 @@ class IndexDirectory:
         """
         index = cls(path, rotate_bytes=rotate_bytes, rotate_ms=rotate_ms)
         bases = _bases(path)
-        if bases:
-            index._files = [IndexFile.load(path, base) for base in bases[:-1]]
-            index._files.append(IndexFile.recover(path, bases[-1]))
+        last = None
+        while last is None and bases:
+            base = bases.pop()
+            try:
+                last = IndexFile.recover(path, base)
+            except CorruptIndexError:
+                # Nothing of it is left, and nothing behind it: it begins anew.
+                IndexFile(path, base).delete()
+        if last is not None:
+            index._files = [*(IndexFile.load(path, base) for base in bases), last]
             index.lineage = _read_lineage(path)
         return index
 

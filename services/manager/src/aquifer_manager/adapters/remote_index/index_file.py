@@ -36,12 +36,6 @@ from aquifer_manager.domain.remote_index import CoveredSegment
 
 __all__ = ["IndexFile"]
 
-_SUFFIXES: Final = (
-    REMOTE_LOG_INDEX_SUFFIX,
-    REMOTE_OFFSET_INDEX_SUFFIX,
-    REMOTE_TIME_INDEX_SUFFIX,
-    REMOTE_SEGMENTS_SUFFIX,
-)
 _NO_TIMESTAMP: Final = -1
 
 
@@ -57,11 +51,20 @@ class IndexFile:
         last_transactional_offset: where the last segment ends that may have aborted transactions; -1: none may.
     """
 
+    __slots__ = (
+        "_directory",
+        "_indexed_offset",
+        "base_offset",
+        "first_timestamp_ms",
+        "last_offset",
+        "last_transactional_offset",
+        "max_timestamp_ms",
+        "size_bytes",
+    )
+
     def __init__(self, directory: Path, base_offset: int) -> None:
         """Look at nothing yet; see `load` and `recover`."""
-        self._log, self._offsets, self._times, self._segments = (
-            directory / segment_file_name(base_offset, suffix) for suffix in _SUFFIXES
-        )
+        self._directory = directory
         self.base_offset = base_offset
         self.last_offset = base_offset - 1
         self.size_bytes = 0
@@ -82,9 +85,10 @@ class IndexFile:
             file._note(head)
         first = next(decode_entries(file._read(file._log, REMOTE_LOG_INDEX_ENTRY_BYTES)), None)
         last_time = TimeIndex(file._read(file._times), base_offset).last_entry
-        if first is None or file._log.stat().st_size < file.size_bytes:
+        if file._log.stat().st_size < file.size_bytes:
             raise CorruptIndexError(f"{file._log.name}: entries are missing")
-        file.first_timestamp_ms = first[1].first_timestamp_ms
+        if first is not None:
+            file.first_timestamp_ms = first[1].first_timestamp_ms
         file.max_timestamp_ms = last_time.timestamp_ms
         return file
 
@@ -187,9 +191,12 @@ class IndexFile:
         offsets = OffsetIndex(self._read(self._offsets), self.base_offset)
         from_offset = max(times.lookup(timestamp_ms - 1).offset, min_offset)
         log = self._read(self._log)[: self.size_bytes]
-        for position, entry in decode_entries(log, offsets.lookup(from_offset).position):
+        start = _first_reaching(log, offsets.lookup(from_offset).position, from_offset)
+        for position, entry in decode_entries(log, start):
             if entry.last_timestamp_ms >= timestamp_ms and entry.last_offset >= min_offset:
-                return self._first(partial(_holds, position))
+                found = self._first(partial(_holds, position))
+                if found is not None and found.last_offset >= min_offset:
+                    return found
         return None
 
     def next_with_transactions(self, offset: int) -> CoveredSegment | None:
@@ -204,6 +211,22 @@ class IndexFile:
                     decode_record(data, head), head.first_offset, head.last_offset
                 )
         return None
+
+    @property
+    def _log(self) -> Path:
+        return self._directory / segment_file_name(self.base_offset, REMOTE_LOG_INDEX_SUFFIX)
+
+    @property
+    def _offsets(self) -> Path:
+        return self._directory / segment_file_name(self.base_offset, REMOTE_OFFSET_INDEX_SUFFIX)
+
+    @property
+    def _times(self) -> Path:
+        return self._directory / segment_file_name(self.base_offset, REMOTE_TIME_INDEX_SUFFIX)
+
+    @property
+    def _segments(self) -> Path:
+        return self._directory / segment_file_name(self.base_offset, REMOTE_SEGMENTS_SUFFIX)
 
     def _all_records(self, data: bytes) -> Iterator[RecordHead]:
         end = 0
@@ -259,6 +282,17 @@ def _sound_records(data: bytes) -> Iterator[RecordHead]:
         for head in record_heads(data):
             decode_record(data, head)
             yield head
+
+
+def _first_reaching(log: bytes, position: int, offset: int) -> int:
+    """The first of the entries just before a position that reach an offset: chunks of two segments may overlap."""
+    while position > 0:
+        before = position - REMOTE_LOG_INDEX_ENTRY_BYTES
+        _, entry = next(decode_entries(log, before))
+        if entry.last_offset < offset:
+            break
+        position = before
+    return position
 
 
 def _holds(position: int, head: RecordHead) -> bool:
