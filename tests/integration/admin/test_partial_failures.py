@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 
+import pytest
 from aquifer.common.v1 import segment_pb2
 from aquifer.manager.v1 import remote_log_manager_service_pb2 as manager_pb2
 from aquifer.manager.v1 import remote_log_manager_service_pb2_grpc as manager_grpc
@@ -18,6 +19,7 @@ from aquifer_core.errors import (
     ErrorReason,
     InternalError,
     PreconditionError,
+    RemoteResourceNotFoundError,
     UnavailableError,
 )
 from aquifer_core.ids import KafkaUuid
@@ -26,7 +28,10 @@ from aquifer_rpc.settings import GrpcServerSettings
 from fixtures.admin_command import AdminCommand
 
 FINISHED = segment_pb2.REMOTE_LOG_SEGMENT_STATE_COPY_SEGMENT_FINISHED
+DELETING = segment_pb2.REMOTE_LOG_SEGMENT_STATE_DELETE_SEGMENT_STARTED
 TOPIC_ID = str(KafkaUuid.random())
+IDS = [str(KafkaUuid.random()) for _ in range(3)]
+"""Of the segment of each partition."""
 
 if TYPE_CHECKING:
     _Cluster = _Manager = _Facts = _Storage = object
@@ -40,8 +45,9 @@ else:
 class Troubled(_Cluster, _Manager, _Facts, _Storage):
     """A topic of three partitions, each with one segment; the second one fails as told."""
 
-    def __init__(self, failure: AquiferError) -> None:
+    def __init__(self, failure: AquiferError, state_now: Any = FINISHED) -> None:
         self._failure = failure
+        self._state_now = state_now
         self.asked: set[int] = set()
 
     async def WatchClusterMetadata(self, request: Any, context: Any) -> AsyncIterator[Any]:
@@ -73,6 +79,18 @@ class Troubled(_Cluster, _Manager, _Facts, _Storage):
         self._meet(request.metadata.segment_id.topic_id_partition.partition)
         yield storage_pb2.VerifySegmentResponse(verified_bytes=10, total_bytes=10, done=True)
 
+    async def RewrapSegment(self, request: Any, context: Any) -> Any:
+        self._meet(request.metadata.segment_id.topic_id_partition.partition)
+        return storage_pb2.RewrapSegmentResponse(key_id="b", previous_key_id="a", is_rewrapped=True)
+
+    async def WarmSegment(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        self._meet(request.metadata.segment_id.topic_id_partition.partition)
+        yield storage_pb2.WarmSegmentResponse(warmed_bytes=10, total_bytes=10, done=True)
+
+    async def GetSegmentHistory(self, request: Any, context: Any) -> Any:
+        events = [facts_pb2.SegmentEvent(to_state=each) for each in (FINISHED, self._state_now)]
+        return facts_pb2.GetSegmentHistoryResponse(events=events)
+
     def _meet(self, partition: int) -> None:
         self.asked.add(partition)
         if partition == 1:
@@ -82,7 +100,7 @@ class Troubled(_Cluster, _Manager, _Facts, _Storage):
 def _segment(where: Any) -> segment_pb2.RemoteLogSegmentMetadata:
     return segment_pb2.RemoteLogSegmentMetadata(
         segment_id=segment_pb2.RemoteLogSegmentId(
-            topic_id_partition=where, id=str(KafkaUuid.random())
+            topic_id_partition=where, id=IDS[where.partition]
         ),
         segment_size_bytes=10,
         state=FINISHED,
@@ -150,3 +168,49 @@ async def test_a_verification_that_is_cut_tells_what_it_has_verified() -> None:
     document = outcome.document
     assert (document["ok"], document["verified_bytes"], len(document["segments"])) == (False, 10, 1)
     assert [each["error_reason"] for each in document["errors"]] == ["NOT_READY", "NOT_READY"]
+
+
+WHOLE_TOPIC = {
+    "verify": ("segments", "verify", "--topic", "orders"),
+    "rewrap": ("segments", "rewrap", "orders"),
+    "warm": ("segments", "warm", *IDS),
+}
+
+
+@pytest.mark.parametrize("command", WHOLE_TOPIC)
+async def test_a_failure_with_one_segment_stops_no_other(command: str) -> None:
+    service = Troubled(InternalError("it broke"))
+    async with serving(service) as admin:
+        outcome = await admin.run(*WHOLE_TOPIC[command], "--json")
+        shown = await admin.run(*WHOLE_TOPIC[command])
+    assert outcome.code == 1
+    document = outcome.document
+    assert (document["ok"], service.asked) == (False, {0, 1, 2})
+    assert [row["segment_id"] for row in document["segments"]] == [IDS[0], IDS[2]]
+    [error] = document["errors"]
+    assert (error["segment_id"], error["error_reason"]) == (IDS[1], "INTERNAL")
+    assert (shown.code, "it broke" in shown.out) == (1, True)
+
+
+@pytest.mark.parametrize("command", WHOLE_TOPIC)
+async def test_a_segment_that_retention_has_deleted_since_it_was_listed_is_no_failure(
+    command: str,
+) -> None:
+    """A verification takes hours, and retention does not wait for it."""
+    service = Troubled(RemoteResourceNotFoundError("gone"), state_now=DELETING)
+    async with serving(service) as admin:
+        outcome = await admin.run(*WHOLE_TOPIC[command], "--json")
+        shown = await admin.run(*WHOLE_TOPIC[command])
+    assert outcome.code == 0, outcome
+    document = outcome.document
+    assert (document["ok"], document["deleted"], document["errors"]) == (True, [IDS[1]], [])
+    assert [row["segment_id"] for row in document["segments"]] == [IDS[0], IDS[2]]
+    assert (shown.code, f"Deleted meanwhile: {IDS[1]}" in shown.out) == (0, True)
+
+
+@pytest.mark.parametrize("command", WHOLE_TOPIC)
+async def test_a_segment_that_the_store_has_lost_is_a_failure(command: str) -> None:
+    async with serving(Troubled(RemoteResourceNotFoundError("gone"))) as admin:
+        outcome = await admin.run(*WHOLE_TOPIC[command], "--json")
+    document = outcome.document
+    assert (outcome.code, document["ok"], document["deleted"]) == (1, False, [])

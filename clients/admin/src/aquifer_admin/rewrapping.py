@@ -6,10 +6,12 @@ from aquifer.common.v1 import segment_pb2
 from aquifer.storage.v1 import remote_storage_service_pb2 as storage_pb2
 from aquifer.storage.v1.remote_storage_service_pb2_grpc import RemoteStorageServiceStub
 from aquifer_core.errors import CorruptDataError, PreconditionError, RemoteResourceNotFoundError
+from rich.progress import Progress, TaskID
 
 from aquifer_admin import documents
 from aquifer_admin.connection import Peer, Role, Session
 from aquifer_admin.documents import Document
+from aquifer_admin.each_segment import each_segment
 from aquifer_admin.render import Column, Report, progress_by_count, table
 
 _REWRAPPED = (
@@ -27,24 +29,28 @@ async def rewrap_segments(
 ) -> Report:
     """Rewrap segments one after the other, with a progress bar; what cannot be is told and does not stop the others."""
     peer = session.peer(Role.STORAGE)
-    rows = []
     with progress_by_count() as progress:
         bar = progress.add_task("rewrapping", total=len(segments))
-        for metadata in segments:
-            rows.append(await _rewrap(peer, metadata))
-            progress.advance(bar)
-    failed = any(row["error"] for row in rows)
+        outcomes = await each_segment(
+            session,
+            segments,
+            lambda each: _rewrap(peer, each, progress, bar),
+            is_bad=lambda row: bool(row["error"]),
+        )
+    rows = outcomes.rows
+    ok = not outcomes.errors and not any(row["error"] for row in rows)
     document = {
-        "ok": not failed,
+        "ok": ok,
         "rewrapped": sum(row["is_rewrapped"] for row in rows),
-        "segments": rows,
+        **outcomes.document(),
     }
-    return Report(
-        document=document, body=table("Rewrapped", _REWRAPPED, rows), exit_code=int(failed)
-    )
+    body = outcomes.below(table("Rewrapped", _REWRAPPED, rows), undone="Not rewrapped")
+    return Report(document=document, body=body, exit_code=int(not ok))
 
 
-async def _rewrap(peer: Peer, metadata: segment_pb2.RemoteLogSegmentMetadata) -> Document:
+async def _rewrap(
+    peer: Peer, metadata: segment_pb2.RemoteLogSegmentMetadata, progress: Progress, bar: TaskID
+) -> Document:
     stub = RemoteStorageServiceStub(peer.channel)
     request = storage_pb2.RewrapSegmentRequest(metadata=metadata)
     answer, failure = storage_pb2.RewrapSegmentResponse(), None
@@ -52,6 +58,7 @@ async def _rewrap(peer: Peer, metadata: segment_pb2.RemoteLogSegmentMetadata) ->
         answer = await peer.ask(stub.RewrapSegment, request)
     except (RemoteResourceNotFoundError, PreconditionError, CorruptDataError) as error:
         failure = error.message
+    progress.advance(bar)
     return {
         **documents.segment(metadata),
         "previous_key_id": answer.previous_key_id or None,

@@ -12,8 +12,8 @@ from rich.progress import Progress, TaskID
 from aquifer_admin import documents
 from aquifer_admin.connection import Peer, Role, Session
 from aquifer_admin.documents import Document
-from aquifer_admin.in_turn import in_turn
-from aquifer_admin.render import Column, Report, as_bytes, progress_by_bytes, stacked, table
+from aquifer_admin.each_segment import each_segment
+from aquifer_admin.render import Column, Report, as_bytes, progress_by_bytes, table
 
 # A verification reads everything back: it gets the time that this rate needs on top of --timeout.
 _SLOWEST_BYTES_PER_SECOND = 1024 * 1024
@@ -32,11 +32,6 @@ _VERIFIED = (
         bad=bool,
     ),
 )
-_ERROR = (
-    Column(key="segment_id", header="SEGMENT ID"),
-    Column(key="error_reason", header="ERROR", bad=bool),
-    Column(key="error", header="TEXT", wraps=True),
-)
 
 
 async def verify_segments(
@@ -46,25 +41,20 @@ async def verify_segments(
     peer = session.peer(Role.STORAGE)
     with progress_by_bytes() as progress:
         bar = progress.add_task("verifying", total=_total_bytes(segments))
-        rows, failed = await in_turn(segments, lambda each: _verify(peer, each, progress, bar))
-    errors: list[Document] = [
-        {
-            "segment_id": metadata.segment_id.id,
-            "error_reason": error.reason.value,
-            "error": error.message,
-        }
-        for metadata, error in failed
-    ]
-    ok = not errors and not any(row["findings"] for row in rows)
+        outcomes = await each_segment(
+            session,
+            segments,
+            lambda each: _verify(peer, each, progress, bar),
+            is_bad=lambda row: bool(row["findings"]),
+        )
+    rows = outcomes.rows
+    ok = not outcomes.errors and not any(row["findings"] for row in rows)
     document: Document = {
         "ok": ok,
         "verified_bytes": sum(row["verified_bytes"] for row in rows),
-        "segments": rows,
-        "errors": errors,
+        **outcomes.document(),
     }
-    body = table("Verified", _VERIFIED, rows)
-    if errors:
-        body = stacked(body, table("Not verified", _ERROR, errors))
+    body = outcomes.below(table("Verified", _VERIFIED, rows), undone="Not verified")
     return Report(document=document, body=body, exit_code=int(not ok))
 
 

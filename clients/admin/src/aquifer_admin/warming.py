@@ -1,6 +1,6 @@
 """Loads segments into the caches of the storage service."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import aclosing
 
 from aquifer.common.v1 import segment_pb2
@@ -11,6 +11,7 @@ from rich.progress import Progress, TaskID
 from aquifer_admin import documents
 from aquifer_admin.connection import Peer, Role, Session
 from aquifer_admin.documents import Document
+from aquifer_admin.each_segment import each_segment
 from aquifer_admin.render import Column, Report, as_bytes, progress_by_bytes, table
 
 # A warming reads from the store: it gets the time that this rate needs on top of --timeout.
@@ -31,23 +32,26 @@ async def warm_segments(
     start_position: int,
     end_position: int | None,
 ) -> Report:
-    """Load a range of positions of each segment, one after the other, with a progress bar."""
+    """Load a range of positions of each segment, one after the other, with a progress bar; a failure with one does not stop the others."""
     peer = session.peer(Role.STORAGE)
     with progress_by_bytes() as progress:
         bar = progress.add_task("warming", total=None)
-        rows = [
-            await _warm(
-                peer,
-                storage_pb2.WarmSegmentRequest(
-                    metadata=metadata, start_position=start_position, end_position=end_position
-                ),
-                progress,
-                bar,
+
+        def warm(metadata: segment_pb2.RemoteLogSegmentMetadata) -> Awaitable[Document]:
+            request = storage_pb2.WarmSegmentRequest(
+                metadata=metadata, start_position=start_position, end_position=end_position
             )
-            for metadata in segments
-        ]
-    document = {"warmed_bytes": sum(row["warmed_bytes"] for row in rows), "segments": rows}
-    return Report(document=document, body=table("Warmed", _WARMED, rows))
+            return _warm(peer, request, progress, bar)
+
+        outcomes = await each_segment(session, segments, warm)
+    ok = not outcomes.errors
+    document = {
+        "ok": ok,
+        "warmed_bytes": sum(row["warmed_bytes"] for row in outcomes.rows),
+        **outcomes.document(),
+    }
+    body = outcomes.below(table("Warmed", _WARMED, outcomes.rows), undone="Not warmed")
+    return Report(document=document, body=body, exit_code=int(not ok))
 
 
 async def _warm(
