@@ -1,7 +1,9 @@
 """A failure with one partition or segment hides nothing of what was found in the others."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -214,3 +216,16 @@ async def test_a_segment_that_the_store_has_lost_is_a_failure(command: str) -> N
         outcome = await admin.run(*WHOLE_TOPIC[command], "--json")
     document = outcome.document
     assert (outcome.code, document["ok"], document["deleted"]) == (1, False, [])
+
+
+async def test_what_no_manager_tells_is_unknown_in_the_status_and_not_nothing() -> None:
+    """Who watches the lag must not read 0 while the manager is away."""
+    async with serving(Troubled(InternalError("never met"))) as admin:
+        outcome = await replace(admin, manager="127.0.0.1:1").run("status", "--json")
+        shown = await replace(admin, manager="127.0.0.1:1").run("status")
+    assert outcome.code == 1
+    totals = outcome.document["partitions"]
+    assert (totals["topics"], totals["partitions"], totals["leaderless_partitions"]) == (1, 3, 0)
+    unknown = ("managed_partitions", "paused_partitions", "failing_partitions", "copy_lag_bytes")
+    assert [totals[key] for key in unknown] == [None] * 4
+    assert re.search(r"LAG BYTES +-$", shown.out, re.MULTILINE)

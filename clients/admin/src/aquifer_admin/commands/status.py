@@ -203,7 +203,8 @@ def _cluster_totals(snapshot: cluster_pb2.ClusterSnapshot) -> Document:
         "under_replicated_partitions": sum(
             len(each.isr) < len(each.replicas) for each in partitions
         ),
-        **_managed_totals([]),
+        # Unknown until the managers have answered: no lag is something else.
+        **dict.fromkeys(_managed_totals([])),
     }
 
 
