@@ -351,6 +351,33 @@ async def test_a_deletion_by_another_process_takes_a_copy_that_ends_beside_it(
     await other.writer.close()
 
 
+@pytest.mark.parametrize("given", [(SMALL, "size_bytes", ".log"), (LARGE, "delete", ".manifest")])
+async def test_a_copy_that_is_given_up_beside_a_deletion_leaves_no_manifest_without_its_log(
+    storage: RemoteStorage,
+    objects: HookedObjectStore,
+    files: FilesystemObjectStore,
+    left: Callable[[], list[str]],
+    given: tuple[int, str, str],
+) -> None:
+    """It has written its manifest after the deletion, and then fails to look for its log or to withdraw."""
+    other = RemoteStorage(files, options=OPTIONS, writer_version="1")
+    segment = builders.segment(size_bytes=given[0])
+    steps = [("create", ".manifest"), given[1:]]
+
+    async def delete_then_fail(operation: str, key: str) -> None:
+        if not steps or (operation, Path(key).suffix) != steps[0]:
+            return
+        if steps.pop(0) == given[1:]:
+            raise RemoteStorageUnavailableError("no", retry_after_ms=1)
+        await other.delete_log_segment_data(segment.metadata)
+
+    objects.before = delete_then_fail
+    with pytest.raises(RemoteStorageUnavailableError):
+        await copied(storage, segment)
+    assert not steps
+    assert left() == []
+
+
 async def test_a_truncated_object_is_noticed_before_the_copy_succeeds(
     storage: RemoteStorage, objects: HookedObjectStore, files: FilesystemObjectStore
 ) -> None:

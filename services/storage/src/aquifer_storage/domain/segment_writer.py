@@ -29,7 +29,7 @@ from aquifer_storage.domain.log_pipeline import CopiedLog, LogPipeline
 from aquifer_storage.domain.log_upload import LogUpload, OvertakenError
 from aquifer_storage.domain.manifest import BundlePart, Manifest, StoredLog
 from aquifer_storage.domain.manifest_store import ManifestStore, StoredManifest
-from aquifer_storage.domain.object_key import ObjectKeys
+from aquifer_storage.domain.object_key import ObjectKeys, SegmentKeys
 from aquifer_storage.domain.options import MAX_SEGMENT_BYTES, StorageOptions
 from aquifer_storage.domain.part_budget import PartBudget
 from aquifer_storage.domain.ports import ObjectStore
@@ -205,11 +205,17 @@ class SegmentWriter:
         A deletion takes manifest, log and then the manifest once more. So if it did not see this one, the log is gone by now. The
         clean-up of another copy takes no log beside a manifest.
         """
-        if await self._objects.size_bytes(copied.keys.log) is None:
-            await self._objects.delete([copied.keys.manifest, copied.keys.indexes])
+        if await self._is_withdrawn(copied.keys):
             raise ConcurrentUpdateError(
                 f"segment {copied.manifest.metadata.segment_id} was deleted while it was copied; copy with a new segment id"
             )
+
+    async def _is_withdrawn(self, keys: SegmentKeys) -> bool:
+        """Delete a manifest that has no log; says whether there was none."""
+        if await self._objects.size_bytes(keys.log) is not None:
+            return False
+        await self._objects.delete([keys.manifest, keys.indexes])
+        return True
 
     async def _finish(
         self,
@@ -266,6 +272,8 @@ class SegmentWriter:
                 keys = self._keys.of(metadata)
                 if await self._manifests.abandon(keys, "copy failed"):
                     await self._objects.delete((keys.log, keys.indexes))
+                else:  # this copy's perhaps, which has not come to look
+                    await self._is_withdrawn(keys)
         except Exception as error:  # the copy's own error is the one to raise
             logger.warning(
                 "segment_clean_up_failed", segment_id=str(metadata.segment_id), error=repr(error)
