@@ -16,10 +16,9 @@ from aquifer_core.errors import (
     RemoteStorageUnavailableError,
     StaleLeaderEpochError,
 )
-from aquifer_rpc.calls import call_duplex, call_stream, call_unary, call_upload
+from aquifer_rpc.calls import call_stream, call_unary, call_upload
 from aquifer_rpc.channel import connect
-from aquifer_rpc.server import GrpcServer
-from aquifer_rpc.settings import GrpcClientSettings, GrpcServerSettings
+from aquifer_rpc.settings import GrpcClientSettings
 from fixtures.polling import eventually
 from fixtures.scripted_storage import ScriptedStorage, collect, talking
 
@@ -127,36 +126,6 @@ async def test_a_source_that_fails_cancels_its_upload_and_keeps_its_own_error() 
         await eventually(lambda: ended)
 
     assert ended == ["CancelledError"]
-
-
-async def test_a_duplex_call_carries_errors_after_messages() -> None:
-    async def echo(requests: Any, context: Any) -> AsyncIterator[bytes]:
-        async for request in requests:
-            if request == b"bad":
-                raise DAMAGED
-            yield request
-
-    handler = grpc.method_handlers_generic_handler(
-        "test.Duplex", {"Echo": grpc.stream_stream_rpc_method_handler(echo)}
-    )
-
-    def add(_servicer: None, server: grpc.aio.Server) -> None:
-        server.add_generic_rpc_handlers((handler,))
-
-    async def requests() -> AsyncIterator[bytes]:
-        for request in (b"one", b"two", b"bad"):
-            yield request
-
-    server = GrpcServer(GrpcServerSettings(), name="duplex")
-    server.add(add, None)
-    received: list[bytes] = []
-    async with server, connect(f"127.0.0.1:{server.port}") as channel:
-        method: Any = channel.stream_stream("/test.Duplex/Echo")
-        with pytest.raises(CorruptSegmentError) as raised:
-            await collect(call_duplex(method, requests(), deadline_s=60), received)
-
-    assert received == [b"one", b"two"]
-    assert raised.value == DAMAGED
 
 
 async def test_text_of_an_unforeseen_exception_stays_in_the_server() -> None:

@@ -13,6 +13,7 @@ import grpc.aio
 from aquifer_rpc.attempts import CALL_FAILURES, Attempts, CallOptions
 from aquifer_rpc.call_record import CallRecord
 from aquifer_rpc.endpoints import Endpoint, Endpoints
+from aquifer_rpc.peer_status import PeerStatus
 from aquifer_rpc.retry import RetryPolicy
 
 Req = TypeVar("Req")
@@ -93,21 +94,6 @@ async def call_upload(
     return answer
 
 
-def call_duplex(
-    method: grpc.aio.StreamStreamMultiCallable[Req, Res],
-    requests: AsyncIterable[Req],
-    *,
-    deadline_s: float | None = None,
-    affinity: bytes | None = None,
-) -> AsyncGenerator[Res, None]:
-    """Calls an RPC that streams both ways; never repeated. Closing the generator cancels the RPC.
-
-    Raises:
-        AquiferError: what the server answered, or why it did not; also after messages.
-    """
-    return _ours(method).duplex(requests, deadline_s, affinity)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
     """A method of a stub on a `Channel`: grpc's own callable for each endpoint, and how to call them.
@@ -126,8 +112,7 @@ class Method:
     def __call__(self, request: Any, *, timeout: float | None = None) -> Any:
         """Calls by shape; `timeout` is the deadline in seconds."""
         if self.request_streaming:
-            called = self.duplex if self.response_streaming else self.upload
-            return called(request, timeout, None)
+            return self.upload(request, timeout, None)
         return (self.stream if self.response_streaming else self.unary)(
             request, timeout, True, None
         )
@@ -179,38 +164,23 @@ class Method:
         with CallRecord(self.name) as record:
             attempts = self._attempts(deadline_s, False, affinity, record)
             endpoint, timeout_s = attempts.next()
-            call = None
+            call = status = None
             try:
                 call = self._start(endpoint, record, timeout_s)
-                async for request in requests:
-                    if not await _written(call, request):
-                        break
-                else:
-                    await _written(call, None)
+                status = PeerStatus(call)
+                async with status.sending():
+                    async for request in requests:
+                        if not await _written(call, request):
+                            break
+                    else:
+                        await _written(call, None)
                 answer = await call
             except CALL_FAILURES as error:
-                attempts.give_up(endpoint, error)
+                attempts.give_up(endpoint, error if status is None else status.instead_of(error))
             finally:
                 _cancel(call)
             attempts.succeeded(endpoint)
             return answer
-
-    async def duplex(
-        self, requests: AsyncIterable[Any], deadline_s: float | None, affinity: bytes | None
-    ) -> AsyncGenerator[Any, None]:
-        """See `call_duplex`."""
-        with CallRecord(self.name) as record:
-            attempts = self._attempts(deadline_s, False, affinity, record)
-            endpoint, timeout_s = attempts.next()
-            call = None
-            try:
-                call = self._start(endpoint, record, timeout_s, requests)
-                async for message in call:
-                    yield message
-            except CALL_FAILURES as error:
-                attempts.give_up(endpoint, error)
-            finally:
-                _cancel(call)
 
     def _attempts(
         self,
@@ -251,6 +221,6 @@ async def _written(call: Any, request: Any | None) -> bool:
             await call.done_writing()
         else:
             await call.write(request)
-    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+    except (grpc.aio.AioRpcError, grpc.aio.InternalError, asyncio.InvalidStateError):
         return False
     return True

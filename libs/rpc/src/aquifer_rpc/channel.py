@@ -109,8 +109,8 @@ class Channel(grpc.aio.Channel):
         return self._method("stream_unary", method, args, kwargs)
 
     def stream_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Called by generated stubs."""
-        return self._method("stream_stream", method, args, kwargs)
+        """Nothing of ours streams both ways."""
+        raise TypeError(f"{method} streams both ways, for which there are no deadlines and errors")
 
     def _method(
         self, shape: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]

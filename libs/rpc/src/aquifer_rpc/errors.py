@@ -179,6 +179,11 @@ def is_unimplemented(error: AquiferError) -> bool:
     return isinstance(cause, grpc.aio.AioRpcError) and cause.code() is StatusCode.UNIMPLEMENTED
 
 
+def is_made_up(code: StatusCode, message: str) -> bool:
+    """Whether grpc.aio itself says so for a message that it could not send, and the peer did not."""
+    return code is StatusCode.INTERNAL and message == "Internal error from Core"
+
+
 def from_cancellation(error: BaseException) -> AquiferError | asyncio.CancelledError:
     """Tells our own cancellation (returned as it is) from a call that was cut under us, by a closed channel for one."""
     task = asyncio.current_task()
@@ -192,7 +197,7 @@ def from_cancellation(error: BaseException) -> AquiferError | asyncio.CancelledE
 def _bare(code: StatusCode, message: str, retry_after_ms: int | None) -> AquiferError:
     """Statuses without our details: made by gRPC, a proxy, or a foreign server."""
     text = message or code.name
-    if code in (StatusCode.UNAVAILABLE, StatusCode.CANCELLED) or _is_cut(code, message):
+    if code in (StatusCode.UNAVAILABLE, StatusCode.CANCELLED) or _is_unknown(code, message):
         return core.RemoteStorageUnavailableError(
             text, reason=_R.PEER_UNAVAILABLE, retry_after_ms=retry_after_ms
         )
@@ -208,15 +213,9 @@ def _bare(code: StatusCode, message: str, retry_after_ms: int | None) -> Aquifer
     return cls(text, retry_after_ms=retry_after_ms)
 
 
-def _is_cut(code: StatusCode, message: str) -> bool:
-    """Whether an INTERNAL means that the peer's answer is not known.
-
-    A peer that dies while it answers shows as RST_STREAM. And a message that could not be sent any more, because the peer had
-    answered already, hides that answer behind an error that this side made up.
-    """
-    return code is StatusCode.INTERNAL and (
-        "RST_STREAM" in message or message == "Internal error from Core"
-    )
+def _is_unknown(code: StatusCode, message: str) -> bool:
+    """Whether an INTERNAL means that the peer's answer is not known; one that dies while it answers shows as RST_STREAM."""
+    return is_made_up(code, message) or (code is StatusCode.INTERNAL and "RST_STREAM" in message)
 
 
 def _class_of(code: StatusCode, reason: ErrorReason | None) -> type[AquiferError]:
