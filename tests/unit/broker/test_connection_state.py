@@ -1,6 +1,7 @@
 """Back-pressure: what a connection holds is bounded, and so is what all of them hold."""
 
 import struct
+import tracemalloc
 
 from aquifer_broker.protocol.budget import RequestBudget, ResponseBudget
 from aquifer_broker.protocol.connection import ConnectionState
@@ -66,6 +67,29 @@ def test_a_request_over_the_budget_waits_until_others_are_answered() -> None:
     assert second.resumed == 1
     assert second.state.wants_bytes
     assert budget.used_bytes == 200_000
+
+
+def test_a_request_that_waits_for_the_budget_takes_no_memory_yet() -> None:
+    """Nine bytes each from some clients, or large requests of many at once, took as much as they announced."""
+    budget = RequestBudget(300_000)
+    holder = Connection(budget)
+    holder.receive(frame(200_000))
+    waiting = [Connection(budget) for _ in range(5)]
+    tracemalloc.start()
+    try:
+        for connection in waiting:
+            connection.announce(9_000_000)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 1_000_000
+    assert not any(connection.state.wants_bytes for connection in waiting)
+    holder.answer_one()
+    assert waiting[0].state.wants_bytes
+    waiting[0].receive(bytes(8_999_999))
+    received = waiting[0].state.next_frame()
+    assert received is not None
+    assert (len(received), bytes(received[:2])) == (9_000_000, b"x\0")
 
 
 def test_a_request_larger_than_the_budget_is_admitted_alone() -> None:

@@ -20,28 +20,38 @@ class FrameDecoder:
 
     The caller writes received bytes into `buffer()` and calls `advance`. Small frames are cut out of one
     reused chunk; a frame that is not complete there gets a buffer of its exact size, so that a large
-    request is received straight into place.
+    request is received straight into place. That buffer is made when it is first asked for: who announces a large
+    frame costs no memory before the caller wants to read it.
     """
 
-    __slots__ = ("_chunk", "_filled", "_frame", "_frame_filled", "_max_frame_bytes")
+    __slots__ = (
+        "_chunk",
+        "_filled",
+        "_frame",
+        "_frame_filled",
+        "_max_frame_bytes",
+        "_partial_bytes",
+    )
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._chunk = bytearray(_CHUNK_BYTES)
         self._filled = 0
+        self._partial_bytes = 0
         self._frame: bytearray | None = None
         self._frame_filled = 0
 
     @property
     def partial_frame_bytes(self) -> int:
         """Full size of the frame that is being received; 0 between frames."""
-        return len(self._frame) if self._frame is not None else 0
+        return self._partial_bytes
 
     def buffer(self) -> memoryview:
         """Where the next received bytes go; never empty."""
-        if self._frame is not None:
-            return memoryview(self._frame)[self._frame_filled :]
-        return memoryview(self._chunk)[self._filled :]
+        if not self._partial_bytes:
+            return memoryview(self._chunk)[self._filled :]
+        frame = self._frame if self._frame is not None else self._begin_frame()
+        return memoryview(frame)[self._frame_filled :]
 
     def advance(self, received_bytes: int) -> list[memoryview]:
         """Takes note of bytes written into `buffer()` and returns the frames they complete, read-only.
@@ -53,10 +63,10 @@ class FrameDecoder:
             self._filled += received_bytes
             return self._cut_chunk()
         self._frame_filled += received_bytes
-        if self._frame_filled < len(self._frame):
+        if self._frame_filled < self._partial_bytes:
             return []
         frame = memoryview(self._frame).toreadonly()
-        self._frame = None
+        self._frame, self._partial_bytes = None, 0
         return [frame]
 
     def _cut_chunk(self) -> list[memoryview]:
@@ -67,9 +77,9 @@ class FrameDecoder:
             size = self._checked_size(view, position)
             start = position + SIZE_BYTES
             if self._filled - start < size:
-                self._begin_frame(view[start : self._filled], size)
-                self._filled = 0
-                return frames
+                self._partial_bytes = size
+                position = start
+                break
             frames.append(memoryview(bytes(view[start : start + size])))
             position = start + size
         rest = self._filled - position
@@ -86,7 +96,9 @@ class FrameDecoder:
             )
         return size
 
-    def _begin_frame(self, start: memoryview, size: int) -> None:
-        self._frame = bytearray(size)
-        self._frame[: len(start)] = start
-        self._frame_filled = len(start)
+    def _begin_frame(self) -> bytearray:
+        """Goes on in a buffer of its own with what the chunk has of the frame."""
+        frame = self._frame = bytearray(self._partial_bytes)
+        frame[: self._filled] = self._chunk[: self._filled]
+        self._frame_filled, self._filled = self._filled, 0
+        return frame
