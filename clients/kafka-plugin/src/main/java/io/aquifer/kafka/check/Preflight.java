@@ -4,7 +4,7 @@ import io.aquifer.kafka.config.Role;
 import io.aquifer.kafka.config.Settings;
 import io.aquifer.kafka.config.SettingsException;
 import java.io.IOException;
-import java.io.Reader;
+import java.io.InputStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -29,8 +29,9 @@ final class Preflight {
 
     List<Finding> check(Path file) {
         Properties properties = new Properties();
-        try (Reader reader = Files.newBufferedReader(file)) {
-            properties.load(reader);
+        try (InputStream input = Files.newInputStream(file)) {
+            // In Latin-1, as Kafka does.
+            properties.load(input);
         } catch (IOException | IllegalArgumentException error) {
             return List.of(Finding.problem(file + " cannot be read: " + error));
         }

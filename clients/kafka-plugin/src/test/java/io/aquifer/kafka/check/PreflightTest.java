@@ -63,6 +63,12 @@ class PreflightTest {
     }
 
     @Test
+    void theFileIsReadAsKafkaReadsItInLatin1() throws Exception {
+        properties.put("log.dirs", "/data/k\u00fche");
+        assertEquals(0, run(new ArrayList<>(), "--offline"));
+    }
+
+    @Test
     void theSwitchIsMissed() throws Exception {
         properties.remove("remote.log.storage.system.enable");
         assertOneProblem("remote.log.storage.system.enable=false: tiering is off; set it to true");
@@ -138,7 +144,7 @@ class PreflightTest {
 
     private int run(List<String> lines, String... options) throws IOException {
         List<String> text = properties.entrySet().stream().map(each -> each.getKey() + "=" + each.getValue()).toList();
-        Path file = Files.write(folder.resolve("server.properties"), text);
+        Path file = Files.write(folder.resolve("server.properties"), text, StandardCharsets.ISO_8859_1);
         List<String> arguments = new ArrayList<>(List.of("check", file.toString()));
         arguments.addAll(List.of(options));
         ByteArrayOutputStream output = new ByteArrayOutputStream();
