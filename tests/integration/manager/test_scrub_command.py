@@ -27,6 +27,7 @@ async def test_a_missing_segment_is_reported_and_healed_on_demand(admin_suite: A
         "topic": "orders",
         "heal": False,
         "ok": True,
+        "more": [],
         "findings": [],
         "errors": [],
     }

@@ -1,5 +1,7 @@
 """`aquifer scrub`: what metadata, the bucket and its bytes say of the same segments, and healing what can be healed."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -36,6 +38,15 @@ _ERROR = (
     Column(key="error", header="TEXT", wraps=True),
 )
 _RUN_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """Findings of one partition, and whether there are more than these."""
+
+    partition: int
+    findings: list[Document]
+    more: bool
 
 
 def add_to(app: typer.Typer) -> None:
@@ -80,7 +91,8 @@ async def scrub(
         partitions,
         lambda where: _scrub(session, where, heal=heal, shallow=shallow, timeout_s=run_timeout),
     )
-    rows = [row for found_in_one in found_in_each for row in found_in_one]
+    rows = [row for found_in_one in found_in_each for row in found_in_one.findings]
+    more = [found_in_one.partition for found_in_one in found_in_each if found_in_one.more]
     errors: list[Document] = [
         {
             "partition": where.partition,
@@ -89,9 +101,16 @@ async def scrub(
         }
         for where, error in failed
     ]
-    ok = not errors and all(row["healed"] for row in rows)
-    document = {"topic": topic, "heal": heal, "ok": ok, "findings": rows, "errors": errors}
-    body = table(f"Findings in {topic}", _FINDING, rows)
+    ok = not errors and not more and all(row["healed"] for row in rows)
+    document = {
+        "topic": topic,
+        "heal": heal,
+        "ok": ok,
+        "more": more,
+        "findings": rows,
+        "errors": errors,
+    }
+    body = table(f"Findings in {topic}", _FINDING, rows, caption=_left(more))
     if errors:
         body = stacked(body, table("Not scrubbed to the end", _ERROR, errors))
     return Report(document=document, body=body, exit_code=int(not ok))
@@ -104,7 +123,7 @@ async def _scrub(
     heal: bool,
     shallow: bool,
     timeout_s: float,
-) -> list[Document]:
+) -> _Found:
     """Scrubs one partition at the manager of its leader, or at any when none has it."""
     known = await managers_of(session, where)
     peer = known[0][0] if known else session.replicas(Role.MANAGER)[0]
@@ -113,6 +132,18 @@ async def _scrub(
         topic_id_partition=where, type=manager_pb2.TASK_TYPE_SCRUB, heal=heal, shallow=shallow
     )
     answer = await peer.ask(stub.RunTask, request, timeout_s=timeout_s, once=True)
-    return [
-        {"partition": where.partition, **documents.task_action(each)} for each in answer.actions
-    ]
+    return _Found(
+        partition=where.partition,
+        findings=[
+            {"partition": where.partition, **documents.task_action(each)} for each in answer.actions
+        ],
+        more=answer.more,
+    )
+
+
+def _left(partitions: Sequence[int]) -> str | None:
+    """What is to be done about partitions with more findings than one answer holds."""
+    if not partitions:
+        return None
+    numbers = ", ".join(map(str, partitions))
+    return f"partition {numbers}: there is more; heal these findings, then repeat it"

@@ -172,7 +172,10 @@ class RemoteLogManager:
         outcomes = [
             await self._scheduler.run_now(key) for key in sorted(keys) or [TaskKey(tip, kind)]
         ]
-        return TaskOutcome(actions=tuple(action for each in outcomes for action in each.actions))
+        return TaskOutcome(
+            actions=tuple(action for each in outcomes for action in each.actions),
+            more_work=any(each.more_work for each in outcomes),
+        )
 
     async def pause_tasks(
         self, targets: Collection[PauseTarget], *, paused_by: str = "", reason: str = ""

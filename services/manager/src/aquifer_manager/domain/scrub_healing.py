@@ -5,20 +5,21 @@ from dataclasses import replace
 
 import structlog
 from aquifer_core.errors import AquiferError, RemoteResourceNotFoundError
-from aquifer_core.ids import KafkaUuid, TopicIdPartition
+from aquifer_core.ids import TopicIdPartition
 from aquifer_core.ports import Clock, RemoteLogMetadataManager, RemoteStorageManager
 from aquifer_core.segment import RemoteLogSegmentMetadata
 from aquifer_core.state import RemoteLogSegmentState
 
 from aquifer_manager.domain.assignment import Assignment
 from aquifer_manager.domain.copy_candidates import copy_metadata
+from aquifer_manager.domain.coverage import Coverage
 from aquifer_manager.domain.leader_log import LeaderLogs
 from aquifer_manager.domain.ports import LogDescription, RolledSegment
 from aquifer_manager.domain.quota import ByteQuota
 from aquifer_manager.domain.registry import Registry
-from aquifer_manager.domain.scrub_judgement import uncovered
 from aquifer_manager.domain.segment_copy import SegmentCopy
 from aquifer_manager.domain.segment_deletion import SegmentDeletion
+from aquifer_manager.domain.segment_pages import listed_segments
 from aquifer_manager.domain.streams import closing
 from aquifer_manager.domain.tasks import ActionKind, Remedy, TaskAction
 
@@ -83,21 +84,17 @@ class ScrubHealing:
             logger.info("leader_not_asked", topic=tip.topic, partition=tip.partition, error=error)
             return None
 
-    async def advise(
-        self,
-        finding: TaskAction,
-        present: Mapping[KafkaUuid, RemoteLogSegmentMetadata],
-    ) -> TaskAction:
+    async def advise(self, finding: TaskAction, coverage: Coverage) -> TaskAction:
         """The finding with what can be done about it.
 
         Args:
             finding: missing or corrupt.
-            present: the partition's segments that are sound.
+            coverage: of its segment by those that are sound.
         """
         if finding.action is not ActionKind.MISSING:
             return finding
         segment = finding.segment
-        if not uncovered(segment, present.values(), None, 0):
+        if not coverage.left(None, 0):
             return replace(finding, remedy=Remedy.REMOVE, detail="other copies hold its records")
         log = await self._described(
             segment.topic_id_partition, from_offset=segment.start_offset, max_segments=1
@@ -158,15 +155,22 @@ class ScrubHealing:
 
     async def _is_still_missing(self, segment: RemoteLogSegmentMetadata) -> bool:
         """Whether metadata still has it finished, and the store still does not have it."""
-        listing = self._metadata.list_remote_log_segments(segment.topic_id_partition)
-        async with closing(listing) as listed:
-            states = [each.state async for each in listed if each.segment_id == segment.segment_id]
-        if states != [RemoteLogSegmentState.COPY_SEGMENT_FINISHED]:
+        if not await self._is_finished(segment):
             return False
         try:
             await self._storage.describe_segment(segment)
         except RemoteResourceNotFoundError:
             return True
+        return False
+
+    async def _is_finished(self, segment: RemoteLogSegmentMetadata) -> bool:
+        tip, start_offset = segment.topic_id_partition, segment.start_offset
+        async with closing(listed_segments(self._metadata, tip, start_offset)) as listed:
+            async for each in listed:
+                if each.segment_id == segment.segment_id:
+                    return each.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+                if each.start_offset > start_offset:
+                    break
         return False
 
     def _log(self, event: str, segment: RemoteLogSegmentMetadata, why: str) -> None:

@@ -1,18 +1,19 @@
 """Whether a stored segment that metadata does not list may be removed: decided from facts, changes nothing."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
 from aquifer_core.errors import ErrorReason, RemoteResourceNotFoundError
-from aquifer_core.ids import KafkaUuid, TopicIdPartition
+from aquifer_core.ids import TopicIdPartition
 from aquifer_core.ports import RemoteLogMetadataManager
 from aquifer_core.segment import RemoteLogSegmentMetadata
 from aquifer_core.state import RemoteLogSegmentState
 
+from aquifer_manager.domain.coverage import Coverage
 from aquifer_manager.domain.ports import LogDescription
 
-__all__ = ["ExtraReason", "PartitionKnowledge", "judge_extra", "partition_knowledge", "uncovered"]
+__all__ = ["ExtraReason", "PartitionKnowledge", "judge_extra", "partition_knowledge"]
 
 
 class ExtraReason(StrEnum):
@@ -82,16 +83,19 @@ async def partition_knowledge(
 async def judge_extra(
     metadata: RemoteLogMetadataManager,
     segment: RemoteLogSegmentMetadata,
-    listed: Mapping[KafkaUuid, RemoteLogSegmentMetadata],
+    coverage: Coverage,
     log: LogDescription | None,
+    *,
+    any_listed: bool,
 ) -> ExtraReason | None:
     """What is to be said of a stored segment; None when metadata knows it as anything but deleted.
 
     Args:
         metadata: is asked for the segment's history and its partition.
         segment: by the store's manifest.
-        listed: the partition's segments in metadata whose objects are there.
+        coverage: of the segment by those in metadata whose objects are there.
         log: the leader's, when it answers.
+        any_listed: metadata has segments of the partition whose objects are there.
 
     Raises:
         RemoteStorageUnavailableError: metadata did not answer; nothing is concluded.
@@ -104,61 +108,9 @@ async def judge_extra(
     knowledge = await partition_knowledge(metadata, tip, segment.segment_leader_epochs)
     if knowledge.deleted:
         return ExtraReason.PARTITION_DELETED
-    if not listed and not knowledge.known:
+    if not any_listed and not knowledge.known:
         return ExtraReason.PARTITION_UNKNOWN
     start = max(knowledge.earliest_offset or 0, 0 if log is None else log.log_start_offset)
-    if uncovered(segment, listed.values(), log, start):
+    if coverage.left(log, start):
         return ExtraReason.MAY_BE_THE_ONLY_COPY
     return ExtraReason.NOT_IN_METADATA
-
-
-def uncovered(
-    segment: RemoteLogSegmentMetadata,
-    others: Iterable[RemoteLogSegmentMetadata],
-    log: LogDescription | None,
-    log_start_offset: int,
-) -> list[tuple[int, int]]:
-    """Offsets of a segment at or above the log start that no finished segment and no local log holds in the same leader epoch.
-
-    Local records count only above what the broker believes to be remote: it may drop the others at any moment.
-    """
-    finished = [
-        other.epoch_ranges()
-        for other in others
-        if other.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED
-        and other.segment_id != segment.segment_id
-    ]
-    local = {} if log is None else _local_ranges(log)
-    left: list[tuple[int, int]] = []
-    for epoch, (first, last) in segment.epoch_ranges().items():
-        open_ranges = [(max(first, log_start_offset), last)]
-        for ranges in (*finished, local):
-            if epoch in ranges:
-                open_ranges = _without(open_ranges, ranges[epoch])
-        left += [each for each in open_ranges if each[0] <= each[1]]
-    return left
-
-
-def _local_ranges(log: LogDescription) -> dict[int, tuple[int, int]]:
-    """Leader epoch -> offsets of it that the local log holds, and keeps until they are copied."""
-    starts = [entry.start_offset for entry in log.leader_epochs] + [log.log_end_offset]
-    kept_from = max(log.local_log_start_offset, log.highest_remote_offset + 1)
-    return {
-        entry.epoch: (max(entry.start_offset, kept_from), end - 1)
-        for entry, end in zip(log.leader_epochs, starts[1:], strict=True)
-    }
-
-
-def _without(ranges: list[tuple[int, int]], taken: tuple[int, int]) -> list[tuple[int, int]]:
-    first, last = taken
-    if first > last:
-        return ranges
-    left = []
-    for start, end in ranges:
-        if start <= end:
-            left += [
-                part
-                for part in ((start, min(end, first - 1)), (max(start, last + 1), end))
-                if part[0] <= part[1]
-            ]
-    return left

@@ -1,23 +1,21 @@
 """Compares a partition's metadata with what the store holds, and with what the store's bytes say (T17)."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
-from aquifer_core.errors import (
-    AquiferError,
-    CorruptDataError,
-    ErrorReason,
-    RemoteResourceNotFoundError,
-)
+from aquifer_core.errors import AquiferError, CorruptDataError, RemoteResourceNotFoundError
 from aquifer_core.ids import KafkaUuid, TopicIdPartition
 from aquifer_core.ports import Clock, RemoteLogMetadataManager, RemoteStorageManager
 from aquifer_core.segment import RemoteLogSegmentMetadata
 from aquifer_core.state import RemoteLogSegmentState
 
+from aquifer_manager.domain.coverage import Coverage, Coverages
 from aquifer_manager.domain.ports import LogDescription, Telemetry
 from aquifer_manager.domain.scrub_healing import ScrubHealing
 from aquifer_manager.domain.scrub_judgement import judge_extra
+from aquifer_manager.domain.scrub_listings import is_stored, unlisted_segments
+from aquifer_manager.domain.segment_pages import listed_segments, segment_pages
 from aquifer_manager.domain.streams import closing
 from aquifer_manager.domain.tasks import ActionKind, Remedy, TaskAction, TaskKey, TaskOutcome
 
@@ -27,14 +25,29 @@ logger = structlog.get_logger(__name__)
 
 _FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 
-Listing = dict[KafkaUuid, RemoteLogSegmentMetadata]
+_MOST_FINDINGS: Final = 2500
+"""Of one run and each side; their messages fit in an answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Checked:
+    """What was found of the segments that metadata lists.
+
+    Attributes:
+        findings: missing and corrupt segments.
+        to_offset: segments that start above were not looked at any more; None: all were.
+    """
+
+    findings: list[TaskAction]
+    to_offset: int | None = None
 
 
 class ScrubTask:
     """Reports missing, extra and corrupt segments, and heals what it can when it is asked to.
 
-    Copies and deletions may go on meanwhile. The store is listed before metadata, so that a copy which begins in between is known
-    to metadata; a segment is missing only when metadata still has it finished afterwards; and an extra one must have an age.
+    Copies and deletions may go on meanwhile. Store and metadata are listed side by side and never held; what metadata does not list is
+    looked up in its history afterwards, so that a copy which begins in between is known; a segment is missing only when
+    metadata still has it finished afterwards; and an extra one must have an age. A run that has found very much ends early.
     """
 
     def __init__(
@@ -69,58 +82,77 @@ class ScrubTask:
         """
         tip = key.topic_id_partition
         with self._telemetry.span("scrub", tip, {"deep": int(deep), "heal": int(heal)}):
-            stored = await self._stored(tip)
-            known = await self._known(tip)
-            suspects = await self._checked(known, deep=deep)
-            if suspects:
-                still = await self._known(tip)
-                suspects = [
-                    each for each in suspects if _is_finished(still.get(each.segment.segment_id.id))
-                ]
+            unlisted, all_listed = await self._unlisted(tip)
+            checked = await self._checked(tip, deep=deep)
+            suspects, coverages = await self._looked_at_again(tip, unlisted, checked)
             log = await self._healing.leader_log(tip)
-            present = _without(known, suspects)
-            actions = await self._extra(tip, _unknown(stored, known), present, log)
-            actions += [await self._healing.advise(each, present) for each in suspects]
+            actions = await self._extra(unlisted, coverages, log)
+            actions += [
+                await self._healing.advise(each, coverages.of(each.segment.segment_id.id))
+                for each in suspects
+            ]
             if heal:
                 actions = [await self._healed(each) for each in actions]
-        return TaskOutcome(actions=tuple(actions))
+        more = not all_listed or checked.to_offset is not None
+        return TaskOutcome(actions=tuple(actions), more_work=more)
 
-    async def _stored(self, tip: TopicIdPartition, *, start_offset: int | None = None) -> Listing:
-        """The partition's stored segments, all of them or those that start at an offset."""
-        prefix = f"{tip.topic}-{tip.topic_id}/{tip.partition}/"
-        if start_offset is not None:
-            prefix += f"{start_offset:020d}-"
-        found: Listing = {}
-        try:
-            async with closing(self._storage.list_stored_segments(prefix)) as listing:
-                async for each in listing:
-                    if each.metadata.topic_id_partition == tip:
-                        found[each.metadata.segment_id.id] = each.metadata
-        except CorruptDataError as error:
-            # Said after all sound ones. What metadata knows of the others is checked one by one below.
-            logger.warning(
-                "manifests_damaged", topic=tip.topic, partition=tip.partition, error=error
-            )
-        return found
+    async def _unlisted(self, tip: TopicIdPartition) -> tuple[list[RemoteLogSegmentMetadata], bool]:
+        """Stored segments of some age that metadata does not list, and whether these are all."""
+        oldest_ms = self._clock.now_ms() - self._grace_ms
+        found: list[RemoteLogSegmentMetadata] = []
+        async with closing(unlisted_segments(self._storage, self._metadata, tip)) as unlisted:
+            async for segment in unlisted:
+                if segment.event_timestamp_ms > oldest_ms:
+                    continue
+                if len(found) == _MOST_FINDINGS:
+                    return found, False
+                found.append(segment)
+        return found, True
 
-    async def _known(self, tip: TopicIdPartition) -> Listing:
-        try:
-            async with closing(self._metadata.list_remote_log_segments(tip)) as listing:
-                return {segment.segment_id.id: segment async for segment in listing}
-        except RemoteResourceNotFoundError as error:
-            if error.reason is not ErrorReason.PARTITION_NOT_FOUND:
-                raise
-            return {}
+    async def _checked(self, tip: TopicIdPartition, *, deep: bool) -> _Checked:
+        found: list[TaskAction] = []
+        async with closing(segment_pages(self._metadata, tip)) as pages:
+            async for page in pages:
+                for segment in page:
+                    if segment.state is not _FINISHED:
+                        continue
+                    if len(found) == _MOST_FINDINGS:
+                        return _Checked(findings=found, to_offset=segment.start_offset - 1)
+                    finding = await self._check(segment, deep=deep)
+                    if finding is not None:
+                        found.append(finding)
+        return _Checked(findings=found)
+
+    async def _looked_at_again(
+        self, tip: TopicIdPartition, unlisted: list[RemoteLogSegmentMetadata], checked: _Checked
+    ) -> tuple[list[TaskAction], Coverages]:
+        """Those findings that metadata still has as finished, and which records the sound segments hold."""
+        suspects = {each.segment.segment_id.id: each for each in checked.findings}
+        coverages = Coverages([*unlisted, *(each.segment for each in checked.findings)])
+        still: set[KafkaUuid] = set()
+        if not suspects and not unlisted:
+            return [], coverages
+        async with closing(listed_segments(self._metadata, tip)) as listing:
+            async for segment in listing:
+                if segment.segment_id.id in suspects:
+                    if segment.state is _FINISHED:
+                        still.add(segment.segment_id.id)
+                elif checked.to_offset is None or segment.start_offset <= checked.to_offset:
+                    coverages.note(segment)
+        return [each for key, each in suspects.items() if key in still], coverages
 
     async def _extra(
-        self, tip: TopicIdPartition, unknown: Listing, present: Listing, log: LogDescription | None
+        self,
+        unlisted: list[RemoteLogSegmentMetadata],
+        coverages: Coverages,
+        log: LogDescription | None,
     ) -> list[TaskAction]:
-        oldest_ms = self._clock.now_ms() - self._grace_ms
         found = []
-        for segment in unknown.values():
-            if segment.event_timestamp_ms > oldest_ms:
-                continue
-            reason = await judge_extra(self._metadata, segment, present, log)
+        for segment in unlisted:
+            coverage = coverages.of(segment.segment_id.id)
+            reason = await judge_extra(
+                self._metadata, segment, coverage, log, any_listed=coverages.any_noted
+            )
             if reason is not None:
                 remedy = Remedy.REMOVE if reason.proven else Remedy.NONE
                 found.append(
@@ -131,22 +163,8 @@ class ScrubTask:
                         remedy=remedy,
                     )
                 )
-        # What was deleted between the two listings is in the first one only.
-        return [each for each in found if await self._is_still_stored(tip, each.segment)]
-
-    async def _is_still_stored(
-        self, tip: TopicIdPartition, segment: RemoteLogSegmentMetadata
-    ) -> bool:
-        listed = await self._stored(tip, start_offset=segment.start_offset)
-        return segment.segment_id.id in listed
-
-    async def _checked(self, known: Listing, *, deep: bool) -> list[TaskAction]:
-        found = [
-            await self._check(segment, deep=deep)
-            for segment in known.values()
-            if _is_finished(segment)
-        ]
-        return [action for action in found if action is not None]
+        # What was deleted since the store listed it is there no more.
+        return [each for each in found if await is_stored(self._storage, each.segment)]
 
     async def _check(self, segment: RemoteLogSegmentMetadata, *, deep: bool) -> TaskAction | None:
         try:
@@ -183,44 +201,29 @@ class ScrubTask:
 
     async def _remove(self, finding: TaskAction) -> TaskAction:
         """Removes an orphan, unless what speaks for it does not hold any more."""
-        tip = finding.segment.topic_id_partition
-        known = await self._known(tip)
-        if finding.segment.segment_id.id in known:
-            return _without_remedy(finding, "metadata knows it by now")
-        nearby = _overlapping(known, finding.segment)
-        present = _without(known, await self._checked(nearby, deep=False))
+        segment = finding.segment
+        tip = segment.topic_id_partition
+        coverage, any_listed = Coverage(segment), False
+        async with closing(listed_segments(self._metadata, tip)) as listing:
+            async for each in listing:
+                if each.segment_id == segment.segment_id:
+                    return _without_remedy(finding, "metadata knows it by now")
+                if each.start_offset > segment.end_offset:
+                    any_listed = True
+                    break
+                if each.state is not _FINISHED or each.end_offset < segment.start_offset:
+                    any_listed = True
+                elif await self._check(each, deep=False) is None:
+                    any_listed = True
+                    coverage.note(each)
         log = await self._healing.leader_log(tip)
-        reason = await judge_extra(self._metadata, finding.segment, present, log)
+        reason = await judge_extra(self._metadata, segment, coverage, log, any_listed=any_listed)
         if reason is None or not reason.proven:
             return _without_remedy(finding, "it is no proven orphan any more")
         return await self._healing.remove(finding)
-
-
-def _unknown(stored: Listing, known: Listing) -> Listing:
-    """What metadata does not list."""
-    return {key: segment for key, segment in stored.items() if key not in known}
-
-
-def _overlapping(known: Listing, segment: RemoteLogSegmentMetadata) -> Listing:
-    """What may hold records of a segment, too."""
-    return {
-        key: each
-        for key, each in known.items()
-        if each.start_offset <= segment.end_offset and each.end_offset >= segment.start_offset
-    }
-
-
-def _without(known: Listing, findings: list[TaskAction]) -> Listing:
-    """What is listed and sound."""
-    bad = {finding.segment.segment_id.id for finding in findings}
-    return {key: segment for key, segment in known.items() if key not in bad}
 
 
 def _without_remedy(finding: TaskAction, detail: str) -> TaskAction:
     return TaskAction(
         segment=finding.segment, action=finding.action, reason=finding.reason, detail=detail
     )
-
-
-def _is_finished(segment: RemoteLogSegmentMetadata | None) -> bool:
-    return segment is not None and segment.state is _FINISHED

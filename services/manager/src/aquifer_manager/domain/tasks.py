@@ -85,7 +85,7 @@ class TaskOutcome:
     """Result of a successful run.
 
     Attributes:
-        more_work: the run stopped early to be fair; the task is due again at once.
+        more_work: the run stopped early; a task is due again at once, a scrub is repeated by whoever wants to know the rest.
         finished: the task has nothing left to do ever.
         deferred: the run ended because it would have had to wait. One that did nothing counts neither as success nor as failure.
         retry_in_s: when the wait is over; None: unknown.

@@ -5,7 +5,6 @@ from typing import Final
 
 from aquifer_core.errors import (
     AquiferError,
-    ErrorReason,
     NotLeaderError,
     RemoteResourceNotFoundError,
 )
@@ -18,14 +17,22 @@ from aquifer_manager.domain.assignment import Assignment, RegisteredPartition
 from aquifer_manager.domain.deletion_failures import DeletionFailures
 from aquifer_manager.domain.expiration_task import ExpirationTask
 from aquifer_manager.domain.leader_log import LeaderLogs
+from aquifer_manager.domain.partition_work import PartitionWork
 from aquifer_manager.domain.paused_tasks import PausedTasks
 from aquifer_manager.domain.ports import LogDescription
 from aquifer_manager.domain.registry import Registry
 from aquifer_manager.domain.scheduler import Scheduler
-from aquifer_manager.domain.streams import closing
 from aquifer_manager.domain.tasks import TaskKey, TaskType
 from aquifer_manager.domain.topic_config import EffectiveRetention
 from aquifer_manager.domain.why_facts import Unknown, WhyFacts, reason_of_error
+from aquifer_manager.domain.why_listing import (
+    Choice,
+    Holding,
+    Listing,
+    MostOverdue,
+    OneSegment,
+    read_listing,
+)
 from aquifer_manager.domain.why_local import LocalSegment, explain_local, local_segments
 from aquifer_manager.domain.why_reading import ReadExplainer
 from aquifer_manager.domain.why_reasons import Explanation, WhyQuestion, WhyReason
@@ -34,7 +41,6 @@ from aquifer_manager.domain.why_remote import explain_not_deleted
 __all__ = ["Explainer"]
 
 _MAX_SEGMENTS: Final = 20_000
-_MAX_UNFINISHED: Final = 20
 _FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 
 
@@ -79,12 +85,12 @@ class Explainer:
 
     async def explain_partition(self, tip: TopicIdPartition) -> list[Explanation]:
         """What is most overdue: the oldest local segments, unfinished and oldest remote ones, and the first cold offset."""
-        facts = await self.facts(tip)
+        facts = await self._facts(tip, MostOverdue())
         local = _oldest_local(facts)
-        unfinished = [each for each in facts.listed() if each.state is not _FINISHED]
-        oldest = [each for each in facts.listed() if each.state is _FINISHED][:1]
+        unfinished = [each for each in facts.chosen() if each.state is not _FINISHED]
+        oldest = [each for each in facts.chosen() if each.state is _FINISHED]
         answers = _local_answers(facts, lambda segment: segment in local)
-        answers += _remote_answers(facts, [*unfinished[:_MAX_UNFINISHED], *oldest])
+        answers += _remote_answers(facts, [*unfinished, *oldest])
         log = facts.log
         if not isinstance(log, Unknown) and log.log_start_offset < log.local_log_start_offset:
             answers.append(await self._reading.explain(tip, facts, log.log_start_offset))
@@ -92,14 +98,11 @@ class Explainer:
 
     async def explain_offset(self, tip: TopicIdPartition, offset: int) -> list[Explanation]:
         """The segments that hold an offset."""
-        facts = await self.facts(tip)
-        holding = [
-            each for each in facts.listed() if each.start_offset <= offset <= each.end_offset
-        ]
+        facts = await self._facts(tip, Holding(offset))
         answers = _local_answers(
             facts, lambda segment: segment.start_offset <= offset <= segment.end_offset
         )
-        answers += _remote_answers(facts, holding)
+        answers += _remote_answers(facts, facts.chosen())
         answers.append(await self._reading.explain(tip, facts, offset))
         return answers
 
@@ -112,10 +115,10 @@ class Explainer:
             RemoteResourceNotFoundError: metadata does not have it (SEGMENT_NOT_FOUND).
             AquiferError: metadata could not be asked.
         """
-        facts = await self.facts(tip)
-        if isinstance(facts.segments, Unknown) and facts.segments.error is not None:
-            raise facts.segments.error
-        found = [each for each in facts.listed() if each.segment_id.id == segment_id]
+        facts = await self._facts(tip, OneSegment(segment_id))
+        if isinstance(facts.listing, Unknown) and facts.listing.error is not None:
+            raise facts.listing.error
+        found = facts.chosen()
         if not found:
             raise RemoteResourceNotFoundError(
                 f"metadata has no segment {segment_id} of {tip}",
@@ -131,19 +134,27 @@ class Explainer:
         answers.append(await self._reading.explain(tip, facts, start))
         return answers
 
-    async def facts(self, tip: TopicIdPartition) -> WhyFacts:
+    async def _facts(self, tip: TopicIdPartition, choice: Choice) -> WhyFacts:
         """Everything that answers are derived from, as it is now."""
         partition = self._registry.get(tip)
         keys = [TaskKey(tip, kind) for kind in TaskType]
         assignment = self._registry.observed_leader(tip)
         log = await self._log(assignment)
-        segments = await self._listed(tip)
+        retention = self._retention(partition)
+        now_ms = self._clock.now_ms()
+        listing = await self._listed(
+            tip,
+            choice,
+            work=None if partition is None else partition.work,
+            log=None if isinstance(log, Unknown) else log,
+            kept_from_ms=_kept_from_ms(retention, now_ms),
+        )
         return WhyFacts(
-            now_ms=self._clock.now_ms(),
+            now_ms=now_ms,
             config=None if partition is None else partition.config,
             work=None if partition is None else partition.work,
             log=log,
-            segments=segments,
+            listing=listing,
             plan=await self._plan(assignment, log),
             tasks={state.key.type: state for state in self._scheduler.states(keys)},
             pauses=self._pauses.of(tip),
@@ -152,7 +163,7 @@ class Explainer:
                 for each in self._failures.failing()
                 if each.segment.topic_id_partition == tip
             },
-            retention=self._retention(partition),
+            retention=retention,
             copy_abandoned_after_ms=self._expiration.copy_abandoned_after_ms,
         )
 
@@ -172,14 +183,19 @@ class Explainer:
             return Unknown(reason=WhyReason.BROKER_UNREACHABLE, text=text, error=error)
 
     async def _listed(
-        self, tip: TopicIdPartition
-    ) -> tuple[RemoteLogSegmentMetadata, ...] | Unknown:
+        self,
+        tip: TopicIdPartition,
+        choice: Choice,
+        *,
+        work: PartitionWork | None,
+        log: LogDescription | None,
+        kept_from_ms: int | None,
+    ) -> Listing | Unknown:
         try:
-            async with closing(self._metadata.list_remote_log_segments(tip)) as listing:
-                return tuple([segment async for segment in listing])
+            return await read_listing(
+                self._metadata, tip, choice, work=work, log=log, kept_from_ms=kept_from_ms
+            )
         except AquiferError as error:
-            if error.reason is ErrorReason.PARTITION_NOT_FOUND:
-                return ()
             reason = reason_of_error(error.reason.value, WhyReason.METADATA_UNREACHABLE)
             return Unknown(reason=reason, text=error.message, error=error)
 
@@ -193,6 +209,12 @@ class Explainer:
         except AquiferError:
             # The listing of the same metadata says why.
             return None
+
+
+def _kept_from_ms(retention: EffectiveRetention | None, now_ms: int) -> int | None:
+    return (
+        None if retention is None or retention.retention_ms < 0 else now_ms - retention.retention_ms
+    )
 
 
 def _oldest_local(facts: WhyFacts) -> list[LocalSegment]:
@@ -215,8 +237,8 @@ def _local_answers(facts: WhyFacts, wanted: Callable[[LocalSegment], bool]) -> l
 
 
 def _remote_answers(facts: WhyFacts, segments: list[RemoteLogSegmentMetadata]) -> list[Explanation]:
-    if isinstance(facts.segments, Unknown):
-        return [_unknown(WhyQuestion.NOT_DELETED, facts.segments)]
+    if isinstance(facts.listing, Unknown):
+        return [_unknown(WhyQuestion.NOT_DELETED, facts.listing)]
     return [explain_not_deleted(facts, segment) for segment in segments]
 
 

@@ -16,6 +16,7 @@ from aquifer_manager.domain.partition_work import PartitionWork
 from aquifer_manager.domain.ports import LogDescription
 from aquifer_manager.domain.tasks import TaskState, TaskType
 from aquifer_manager.domain.topic_config import EffectiveRetention, TopicConfig
+from aquifer_manager.domain.why_listing import Listing
 from aquifer_manager.domain.why_reasons import WhyReason
 
 __all__ = ["Unknown", "WhyFacts", "next_run", "paused_text", "reason_of_error"]
@@ -70,7 +71,7 @@ class WhyFacts:
     Attributes:
         config: None when no broker announced the partition.
         log: the leader's.
-        segments: what metadata lists.
+        listing: what metadata lists, as far as it matters.
         plan: what retention would delete now; None when metadata or log are not known.
         tasks: of the partition, by kind.
         failing: deletions that fail, by segment.
@@ -80,7 +81,7 @@ class WhyFacts:
     config: TopicConfig | None
     work: PartitionWork | None
     log: LogDescription | Unknown
-    segments: tuple[RemoteLogSegmentMetadata, ...] | Unknown
+    listing: Listing | Unknown
     plan: RetentionPlan | None
     tasks: Mapping[TaskType, TaskState]
     pauses: tuple[TaskPause, ...]
@@ -88,9 +89,9 @@ class WhyFacts:
     retention: EffectiveRetention | None
     copy_abandoned_after_ms: int
 
-    def listed(self) -> tuple[RemoteLogSegmentMetadata, ...]:
-        """What metadata lists; nothing when it could not be asked."""
-        return () if isinstance(self.segments, Unknown) else self.segments
+    def chosen(self) -> list[RemoteLogSegmentMetadata]:
+        """What is asked about; nothing when metadata could not be asked."""
+        return [] if isinstance(self.listing, Unknown) else self.listing.chosen
 
     def highest_remote_offset(self) -> int:
         """Of what is known here and at the broker; -1: nothing."""

@@ -16,12 +16,18 @@ from aquifer_core.state import RemoteLogSegmentState
 
 from aquifer_manager.domain.streams import closing
 from aquifer_manager.domain.why_facts import Unknown, WhyFacts, reason_of_error
+from aquifer_manager.domain.why_listing import Holding, read_listing
 from aquifer_manager.domain.why_reasons import Explanation, WhyQuestion, WhyReason
 
 __all__ = ["ReadExplainer"]
 
 _READ_S: Final = 10.0
 _State = RemoteLogSegmentState
+_LACKING: Final = (
+    (_State.COPY_SEGMENT_STARTED, WhyReason.COPY_NOT_FINISHED),
+    (_State.DELETE_SEGMENT_STARTED, WhyReason.BEING_DELETED),
+    (_State.COPY_SEGMENT_FINISHED, WhyReason.NOT_IN_LINEAGE),
+)
 
 
 class ReadExplainer:
@@ -48,11 +54,9 @@ class ReadExplainer:
         if epoch is None:
             text = f"the leader's epochs are {log.lineage()}"
             return _said(offset, WhyReason.NO_LEADER_EPOCH, text)
-        return await self._looked_up(tip, facts, offset, epoch)
+        return await self._looked_up(tip, offset, epoch)
 
-    async def _looked_up(
-        self, tip: TopicIdPartition, facts: WhyFacts, offset: int, epoch: int
-    ) -> Explanation:
+    async def _looked_up(self, tip: TopicIdPartition, offset: int, epoch: int) -> Explanation:
         try:
             segment = await self._metadata.remote_log_segment_metadata(tip, epoch, offset)
         except RemoteResourceNotFoundError as error:
@@ -62,7 +66,26 @@ class ReadExplainer:
             return _said(offset, reason, error.message, error=error)
         if segment is not None:
             return await self._tried(segment, offset)
-        return _not_found(facts, offset, epoch)
+        return await self._not_found(tip, offset, epoch)
+
+    async def _not_found(self, tip: TopicIdPartition, offset: int, epoch: int) -> Explanation:
+        """What the segments that hold the offset lack."""
+        try:
+            holding = (await read_listing(self._metadata, tip, Holding(offset))).chosen
+        except AquiferError as error:
+            reason = reason_of_error(error.reason.value, WhyReason.METADATA_UNREACHABLE)
+            return _said(offset, reason, error.message, error=error)
+        by_state = {each.state: each for each in holding}
+        for state, reason in _LACKING:
+            if state in by_state:
+                segment = by_state[state]
+                text = (
+                    f"the leader wrote it in epoch {epoch}; the segment has "
+                    f"{dict(segment.segment_leader_epochs)} and is {state.name}"
+                )
+                return _said(offset, reason, text, segment.segment_id.id)
+        text = f"metadata has no segment for offset {offset} in leader epoch {epoch}"
+        return _said(offset, WhyReason.NO_SEGMENT, text)
 
     async def _tried(self, segment: RemoteLogSegmentMetadata, offset: int) -> Explanation:
         segment_id = segment.segment_id.id
@@ -91,26 +114,6 @@ def _reason_of_read(error: AquiferError) -> WhyReason:
     if isinstance(error, CorruptDataError):
         return WhyReason.OBJECTS_CORRUPT
     return WhyReason.STORE_UNREACHABLE
-
-
-def _not_found(facts: WhyFacts, offset: int, epoch: int) -> Explanation:
-    """What the segments that hold the offset lack."""
-    holding = [each for each in facts.listed() if each.start_offset <= offset <= each.end_offset]
-    by_state = {each.state: each for each in holding}
-    for state, reason in (
-        (_State.COPY_SEGMENT_STARTED, WhyReason.COPY_NOT_FINISHED),
-        (_State.DELETE_SEGMENT_STARTED, WhyReason.BEING_DELETED),
-        (_State.COPY_SEGMENT_FINISHED, WhyReason.NOT_IN_LINEAGE),
-    ):
-        if state in by_state:
-            segment = by_state[state]
-            text = (
-                f"the leader wrote it in epoch {epoch}; the segment has "
-                f"{dict(segment.segment_leader_epochs)} and is {state.name}"
-            )
-            return _said(offset, reason, text, segment.segment_id.id)
-    text = f"metadata has no segment for offset {offset} in leader epoch {epoch}"
-    return _said(offset, WhyReason.NO_SEGMENT, text)
 
 
 def _said(

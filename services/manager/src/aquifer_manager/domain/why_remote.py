@@ -1,14 +1,9 @@
 """Why a remote segment is not deleted yet: decided from facts."""
 
 from aquifer_core.errors import ErrorReason
-from aquifer_core.leader_epoch import (
-    build_filtered_leader_epoch_map,
-    is_segment_within_leader_epochs,
-)
 from aquifer_core.segment import RemoteLogSegmentMetadata
 from aquifer_core.state import RemoteLogSegmentState
 
-from aquifer_manager.domain.ports import LogDescription
 from aquifer_manager.domain.tasks import TaskState, TaskType
 from aquifer_manager.domain.why_facts import (
     Unknown,
@@ -17,6 +12,7 @@ from aquifer_manager.domain.why_facts import (
     paused_text,
     reason_of_error,
 )
+from aquifer_manager.domain.why_listing import age_mark_ms, is_in_lineage
 from aquifer_manager.domain.why_reasons import Explanation, WhyQuestion, WhyReason
 
 __all__ = ["explain_not_deleted"]
@@ -101,7 +97,7 @@ def _unfinished_copy(facts: WhyFacts, segment: RemoteLogSegmentMetadata) -> Expl
 def _finished(facts: WhyFacts, segment: RemoteLogSegmentMetadata) -> Explanation:
     held_up = _held_up(facts, segment)
     if facts.plan is None:
-        unknown = facts.log if isinstance(facts.log, Unknown) else facts.segments
+        unknown = facts.log if isinstance(facts.log, Unknown) else facts.listing
         if held_up is None and isinstance(unknown, Unknown):
             return _said(segment, unknown.reason, unknown.text)
         return held_up or _due(facts, segment, "retention is not known")
@@ -139,16 +135,12 @@ def _due(facts: WhyFacts, segment: RemoteLogSegmentMetadata, why: str) -> Explan
 
 def _kept(facts: WhyFacts, segment: RemoteLogSegmentMetadata) -> Explanation:
     """Why retention does not choose a finished segment."""
-    work, log, retention = facts.work, facts.log, facts.retention
-    begun = [
-        each.start_offset
-        for each in facts.listed()
-        if work is not None and each.segment_id.id in work.in_progress
-    ]
-    if begun and segment.start_offset >= min(begun):
-        text = f"retention goes no further than the copy in progress at {min(begun)}"
+    log, retention = facts.log, facts.retention
+    copying = None if isinstance(facts.listing, Unknown) else facts.listing.copying
+    if copying is not None and segment.start_offset >= copying:
+        text = f"retention goes no further than the copy in progress at {copying}"
         return _said(segment, WhyReason.BEHIND_COPY_IN_PROGRESS, text)
-    if not isinstance(log, Unknown) and not _is_in_lineage(log, segment):
+    if not isinstance(log, Unknown) and not is_in_lineage(log, segment):
         text = f"the leader's log ends at {log.log_end_offset}, epochs {log.lineage()}"
         return _said(segment, WhyReason.BEYOND_LOG_END, text)
     if retention is None or (retention.retention_ms < 0 and retention.retention_bytes < 0):
@@ -164,41 +156,20 @@ def _kept(facts: WhyFacts, segment: RemoteLogSegmentMetadata) -> Explanation:
     return _said(segment, WhyReason.RETENTION_NOT_REACHED, text)
 
 
-def _is_in_lineage(log: LogDescription, segment: RemoteLogSegmentMetadata) -> bool:
-    return is_segment_within_leader_epochs(
-        segment_leader_epochs=segment.segment_leader_epochs,
-        end_offset=segment.end_offset,
-        log_end_offset=log.log_end_offset,
-        lineage=build_filtered_leader_epoch_map(log.lineage()),
-    )
-
-
 def _stays_first(
     facts: WhyFacts, segment: RemoteLogSegmentMetadata, retention_ms: int
 ) -> RemoteLogSegmentMetadata | None:
     """The segment at which time retention stops before it comes to one that is old enough; None: it is not old enough itself."""
-    log, cut_off_ms = facts.log, facts.now_ms - retention_ms
-    if isinstance(log, Unknown) or retention_ms < 0 or _age_mark_ms(segment) > cut_off_ms:
+    listing = facts.listing
+    if isinstance(facts.log, Unknown) or isinstance(listing, Unknown) or retention_ms < 0:
         return None
-    staying = (
-        each
-        for each in facts.listed()
-        if each.start_offset < segment.start_offset
-        and each.state is _State.COPY_SEGMENT_FINISHED
-        and _age_mark_ms(each) > cut_off_ms
-        and _is_in_lineage(log, each)
-    )
-    return next(staying, None)
-
-
-def _age_mark_ms(segment: RemoteLogSegmentMetadata) -> int:
-    """The time that retention judges by."""
-    known = segment.max_timestamp_ms >= 0
-    return segment.max_timestamp_ms if known else segment.event_timestamp_ms
+    if age_mark_ms(segment) > facts.now_ms - retention_ms or listing.staying is None:
+        return None
+    return listing.staying if listing.staying.start_offset < segment.start_offset else None
 
 
 def _age(facts: WhyFacts, segment: RemoteLogSegmentMetadata) -> str:
-    age_ms = facts.now_ms - _age_mark_ms(segment)
+    age_ms = facts.now_ms - age_mark_ms(segment)
     if segment.max_timestamp_ms < 0:
         return f"the time of its newest record is unknown, it was copied {age_ms} ms ago"
     if age_ms < 0:

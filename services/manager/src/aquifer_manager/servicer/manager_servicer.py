@@ -187,7 +187,8 @@ class RemoteLogManagerServicer(pb_grpc.RemoteLogManagerServiceServicer):
         else:
             outcome = await self._manager.run_task(tip, kind, dry_run=request.dry_run)
         return pb.RunTaskResponse(
-            actions=[messages.action_to_pb(action) for action in outcome.actions]
+            actions=[messages.action_to_pb(action) for action in outcome.actions],
+            more=outcome.more_work,
         )
 
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
