@@ -4,8 +4,10 @@ import tempfile
 from itertools import pairwise
 from pathlib import Path
 
+from aquifer_core.formats.offset_index import OffsetIndex
 from aquifer_core.formats.remote_data_id import RemoteDataId
 from aquifer_core.formats.remote_log_index import RemoteLogIndexEntry
+from aquifer_core.formats.time_index import TimeIndex
 from aquifer_core.ids import RemoteLogSegmentId
 from aquifer_core.leader_epoch import LeaderEpochEntry
 from aquifer_core.segment import RemoteLogSegmentMetadata
@@ -157,6 +159,10 @@ def test_an_index_answers_as_a_list_does(
             assert (index.start_offset, index.end_offset) == (model.start, model.end)
             for offset in range(model.end + 2):
                 assert index.find_by_offset(offset) == model.at(offset)
+        for path in Path(folder).glob("*.remoteTimeIndex"):
+            base = int(path.stem)
+            TimeIndex(path.read_bytes(), base).verify_entries()
+            OffsetIndex(path.with_suffix(".remoteOffsetIndex").read_bytes(), base).verify_entries()
         for offset in range(0, model.end + 2, 3):
             assert index.next_with_transactions(offset) == model.transactional(offset)
             for timestamp_ms in range(0, 62, 5):

@@ -208,6 +208,33 @@ async def test_nothing_is_written_while_nothing_is_remote(world: TaskWorld, tmp_
     assert os.listdir(tmp_path) == []
 
 
+def make_old(directory: Path) -> None:
+    for path in directory.rglob("*"):
+        os.utime(path, (0, 0))
+
+
+async def test_a_quiet_partition_keeps_its_index_and_a_forgotten_one_loses_it(
+    world: TaskWorld, tmp_path: Path
+) -> None:
+    """A week without a record is no reason to build it again; a week without anybody who asks is."""
+    log = world.leading()
+    world.roll(log, 1)
+    await world.copy()
+    await updated(world)
+    make_old(tmp_path)
+    world.restart()
+    await world.indexes.update()
+    world.leading()
+    await world.copy()
+    await world.clock.advance(4000.0)
+    assert await updated(world) == [(0, 99)]
+    assert asked(world) == 0
+    make_old(tmp_path)
+    await world.clock.advance(8 * 24 * 3600.0)
+    await world.indexes.update()
+    assert os.listdir(tmp_path / "remote-log-index") == []
+
+
 async def test_a_reader_that_gives_up_leaves_no_thread_with_the_files(world: TaskWorld) -> None:
     log = world.leading()
     world.roll(log, 1)

@@ -6,7 +6,7 @@ store, so that no task waits for it. It can be lost: it is built again from meta
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final, TypeVar
 
 import structlog
@@ -19,7 +19,8 @@ from aquifer_core.segment import IndexType, RemoteLogSegmentMetadata
 from aquifer_core.state import RemoteLogSegmentState
 
 from aquifer_manager.domain.backoff import Backoff
-from aquifer_manager.domain.lineages import first_difference, valid_until
+from aquifer_manager.domain.indexed_partition import Coverage, IndexedPartition
+from aquifer_manager.domain.lineages import valid_until
 from aquifer_manager.domain.remote_index import RemoteIndex, RemoteIndexStore
 from aquifer_manager.domain.streams import closing
 
@@ -27,49 +28,15 @@ __all__ = ["RemoteIndexes"]
 
 logger = structlog.get_logger(__name__)
 
-_BACKOFF: Final = Backoff(initial_ms=1000, max_ms=300_000)
+_BACKOFF: Final = Backoff(initial_ms=1000, max_ms=60_000)
 _SEGMENTS_A_TURN: Final = 32
 _AT_ONCE: Final = 4
 _KEPT_COPIES: Final = 16
 _KEPT_BYTES: Final = 1 << 16
+_TURN_S: Final = 30.0
 _TIDY_INTERVAL_S: Final = 3600.0
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
-    """What an index should cover: from the log start to the highest remote offset, in a lineage."""
-
-    lineage: tuple[LeaderEpochEntry, ...]
-    log_start_offset: int
-    highest_offset: int
-
-
-@dataclass(slots=True)
-class _Partition:
-    """An index and what is known of it.
-
-    Attributes:
-        lock: held while its files are read or written.
-        wanted: what tasks said last; None: none has said anything yet.
-        reached: what the index is up with.
-        copied: segments copied here with their remote log indexes, oldest first, not appended yet.
-        nothing_until: below this offset nothing follows what is covered.
-        is_tended: tasks say what is wanted, so readers need not.
-        told_s: when somebody last said what is wanted.
-    """
-
-    wanted: _Wanted | None = None
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    index: RemoteIndex | None = None
-    reached: _Wanted | None = None
-    copied: dict[int, tuple[RemoteLogSegmentMetadata, bytes]] = field(default_factory=dict)
-    nothing_until: int = 0
-    is_tended: bool = False
-    told_s: float = 0.0
-    failures: int = 0
-    not_before_s: float = 0.0
 
 
 class RemoteIndexes:
@@ -98,9 +65,9 @@ class RemoteIndexes:
         self._store = store
         self._clock = clock
         self._unused_for_s = unused_for_s
-        self._partitions: dict[TopicIdPartition, _Partition] = {}
+        self._partitions: dict[TopicIdPartition, IndexedPartition] = {}
         self._behind: dict[TopicIdPartition, None] = {}
-        self._tidied_s = float("-inf")
+        self._tidied_s = clock.monotonic_s()
 
     @property
     def behind(self) -> int:
@@ -126,7 +93,7 @@ class RemoteIndexes:
             return
         partition = self._partition(tip)
         partition.is_tended = True
-        self._want(tip, partition, lineage, log_start_offset, highest_offset)
+        self._want(partition, lineage, log_start_offset, highest_offset)
 
     def is_read(
         self,
@@ -140,7 +107,7 @@ class RemoteIndexes:
         partition = self._partition(tip)
         if not partition.is_tended:
             start = lineage[0].start_offset
-            self._want(tip, partition, lineage, start, local_log_start_offset - 1)
+            self._want(partition, lineage, start, local_log_start_offset - 1)
 
     def copied(self, metadata: RemoteLogSegmentMetadata, index: bytes | None) -> None:
         """A segment is copied, committed, and its remote log index is known, or must be fetched."""
@@ -175,39 +142,43 @@ class RemoteIndexes:
 
     async def read(self, tip: TopicIdPartition, question: Callable[[RemoteIndex], T]) -> T | None:
         """Asks the index of a partition, be it what an earlier process left; None when it cannot be read."""
+        partition = self._partition(tip)
         try:
-            return await self._with_index(tip, self._partition(tip), question)
+            return await partition.use(question)
         except (CorruptIndexError, OSError) as error:
+            if partition.wanted is not None:
+                self._behind[tip] = None
             logger.warning("remote_index_not_read", partition=str(tip), error=str(error))
             return None
 
-    def _partition(self, tip: TopicIdPartition) -> _Partition:
+    def _partition(self, tip: TopicIdPartition) -> IndexedPartition:
         partition = self._partitions.get(tip)
         if partition is None:
-            partition = self._partitions[tip] = _Partition()
+            partition = IndexedPartition(topic_id_partition=tip, store=self._store)
+            self._partitions[tip] = partition
         partition.told_s = self._clock.monotonic_s()
         return partition
 
     def _want(
         self,
-        tip: TopicIdPartition,
-        partition: _Partition,
+        partition: IndexedPartition,
         lineage: Sequence[LeaderEpochEntry],
         log_start_offset: int,
         highest_offset: int,
     ) -> None:
-        wanted = _Wanted(
+        wanted = Coverage(
             lineage=tuple(lineage), log_start_offset=log_start_offset, highest_offset=highest_offset
         )
         if wanted != partition.wanted:
             partition.wanted = wanted
-            self._behind[tip] = None
+            self._behind[partition.topic_id_partition] = None
 
     async def _turn(self, tip: TopicIdPartition) -> None:
         partition = self._partitions[tip]
         wanted = partition.wanted
         try:
-            is_reached = wanted is None or await self._bring_on(tip, partition, wanted)
+            async with asyncio.timeout(_TURN_S):
+                is_reached = wanted is None or await self._bring_on(partition, wanted)
         except Exception as error:
             partition.failures += 1
             pause_s = _BACKOFF.delay_s(partition.failures)
@@ -216,7 +187,7 @@ class RemoteIndexes:
                 "remote_index_not_updated",
                 topic=tip.topic,
                 partition=tip.partition,
-                error=str(error),
+                error=repr(error),
                 again_in_s=round(pause_s, 1),
             )
             return
@@ -225,48 +196,43 @@ class RemoteIndexes:
             partition.reached = wanted
             self._behind.pop(tip, None)
 
-    async def _bring_on(
-        self, tip: TopicIdPartition, partition: _Partition, wanted: _Wanted
-    ) -> bool:
+    async def _bring_on(self, partition: IndexedPartition, wanted: Coverage) -> bool:
         """A few segments more; answers whether that is all."""
-        last = partition.reached
-        if last is None or last.lineage != wanted.lineage:
-            partition.nothing_until = 0
-            await self._with_index(tip, partition, lambda index: _take_lineage(index, wanted))
-        end = await self._with_index(
-            tip, partition, lambda index: _clean(index, wanted.log_start_offset)
-        )
+        end = await partition.begin(wanted)
         for _ in range(_SEGMENTS_A_TURN):
             offset = max(end + 1, wanted.log_start_offset, partition.nothing_until)
             if offset > wanted.highest_offset:
                 partition.copied.clear()
                 return True
-            segment = await self._segment_at(tip, partition, wanted, offset)
+            segment = await self._segment_at(partition, wanted, offset)
             if segment is None:
-                partition.nothing_until = await self._next_start(tip, wanted, offset)
+                partition.nothing_until = await self._next_start(
+                    partition.topic_id_partition, wanted, offset
+                )
                 continue
-            end = await self._append(tip, partition, wanted, segment, offset)
+            end = await self._append(partition, wanted, segment, offset)
         return False
 
     async def _segment_at(
-        self, tip: TopicIdPartition, partition: _Partition, wanted: _Wanted, offset: int
+        self, partition: IndexedPartition, wanted: Coverage, offset: int
     ) -> RemoteLogSegmentMetadata | None:
         copied = partition.copied.get(offset)
         if copied is not None and valid_until(copied[0], wanted.lineage, offset) is not None:
             return copied[0]
-        epoch = _epoch_at(wanted.lineage, offset)
+        epoch = wanted.epoch_at(offset)
         if epoch is None:
             return None
-        segment = await self._metadata.remote_log_segment_metadata(tip, epoch, offset)
+        segment = await self._metadata.remote_log_segment_metadata(
+            partition.topic_id_partition, epoch, offset
+        )
         if segment is None or valid_until(segment, wanted.lineage, offset) is None:
             return None
         return segment
 
     async def _append(
         self,
-        tip: TopicIdPartition,
-        partition: _Partition,
-        wanted: _Wanted,
+        partition: IndexedPartition,
+        wanted: Coverage,
         segment: RemoteLogSegmentMetadata,
         offset: int,
     ) -> int:
@@ -279,12 +245,10 @@ class RemoteIndexes:
         last_offset = valid_until(segment, wanted.lineage, offset)
         assert last_offset is not None
         table = await asyncio.to_thread(RemoteLogIndex.parse, data)
-        await self._with_index(
-            tip, partition, lambda index: index.append(segment, table.entries, offset, last_offset)
-        )
+        await partition.use(lambda index: index.append(segment, table.entries, offset, last_offset))
         return last_offset
 
-    async def _next_start(self, tip: TopicIdPartition, wanted: _Wanted, offset: int) -> int:
+    async def _next_start(self, tip: TopicIdPartition, wanted: Coverage, offset: int) -> int:
         """Where the next segment of the lineage starts, behind an offset that none holds."""
         async with closing(self._metadata.list_remote_log_segments(tip)) as listing:
             starts = [
@@ -295,24 +259,6 @@ class RemoteIndexes:
                 and valid_until(segment, wanted.lineage, segment.start_offset) is not None
             ]
         return min(starts, default=wanted.highest_offset + 1)
-
-    async def _with_index(
-        self, tip: TopicIdPartition, partition: _Partition, work: Callable[[RemoteIndex], T]
-    ) -> T:
-        """Works on the index in a thread; what is damaged is deleted, and built again from the beginning."""
-        async with partition.lock:
-            try:
-                if partition.index is None:
-                    partition.index = await _in_thread(lambda: self._store.open(tip))
-                index = partition.index
-                return await _in_thread(lambda: work(index))
-            except (CorruptIndexError, OSError) as error:
-                partition.index, partition.reached = None, None
-                if partition.wanted is not None:
-                    self._behind[tip] = None
-                if isinstance(error, CorruptIndexError):
-                    await _in_thread(lambda: self._store.delete(tip))
-                raise
 
     async def _tidy(self) -> None:
         """Forgets partitions that nobody has asked for in a long time, and deletes their indexes."""
@@ -329,33 +275,3 @@ class RemoteIndexes:
         deleted = await asyncio.to_thread(self._store.delete_unused, used, self._unused_for_s)
         if deleted:
             logger.info("unused_remote_indexes_deleted", count=deleted)
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    """Runs in a thread to its end, also when cancelled: what it does to files must not meet what others do."""
-    running = asyncio.create_task(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        raise
-
-
-def _take_lineage(index: RemoteIndex, wanted: _Wanted) -> None:
-    """Cuts what belongs to another lineage off, and notes the new one."""
-    if index.lineage:
-        start = max(index.lineage[0].start_offset, wanted.log_start_offset)
-        differs = first_difference(index.lineage, wanted.lineage, start, index.end_offset)
-        if differs is not None:
-            index.cut(differs)
-    if index.lineage != wanted.lineage:
-        index.set_lineage(wanted.lineage)
-
-
-def _clean(index: RemoteIndex, log_start_offset: int) -> int:
-    index.clean(log_start_offset)
-    return index.end_offset
-
-
-def _epoch_at(lineage: tuple[LeaderEpochEntry, ...], offset: int) -> int | None:
-    return next((each.epoch for each in reversed(lineage) if each.start_offset <= offset), None)

@@ -1,7 +1,6 @@
 """One rolling remote log index of a partition, with its offset and time index and the segments that it covers."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
@@ -26,6 +25,12 @@ from aquifer_core.formats.segment_files import (
 from aquifer_core.formats.time_index import TimeIndex
 from aquifer_core.segment import RemoteLogSegmentMetadata
 
+from aquifer_manager.adapters.remote_index.index_entries import (
+    clipped,
+    first_reaching,
+    sound_entries,
+    sound_records,
+)
 from aquifer_manager.adapters.remote_index.segment_records import (
     RecordHead,
     decode_record,
@@ -107,9 +112,9 @@ class IndexFile:
         """
         file = cls(directory, base_offset)
         records, log = file._read(file._segments), file._read(file._log)
-        entries, sound_bytes = _sound_entries(log)
+        entries, sound_bytes = sound_entries(log)
         kept: list[RecordHead] = []
-        for head in _sound_records(records):
+        for head in sound_records(records):
             if head.index_end > sound_bytes or (below is not None and head.last_offset >= below):
                 break
             kept.append(head)
@@ -117,9 +122,9 @@ class IndexFile:
             raise CorruptIndexError(f"{file._segments.name}: no segment is left")
         for head in kept:
             file._note(head)
-        chunks = [each for each in entries if each[0] < file.size_bytes]
-        file._note_entries([entry for _, entry in chunks])
-        file._rewrite(chunks, log, records[: kept[-1].next_position])
+        file._rewrite(
+            entries[: file.size_bytes // REMOTE_LOG_INDEX_ENTRY_BYTES], log, records, kept
+        )
         return file
 
     def append(
@@ -147,7 +152,7 @@ class IndexFile:
             positioned, self.base_offset, after_offset=self._indexed_offset
         )
         times = encode_remote_time_index(
-            entries, self.base_offset, largest_ms=self.max_timestamp_ms
+            clipped(entries, last_offset), self.base_offset, largest_ms=self.max_timestamp_ms
         )
         index_end = self.size_bytes + len(encoded)
         record = encode_record(
@@ -191,7 +196,7 @@ class IndexFile:
         offsets = OffsetIndex(self._read(self._offsets), self.base_offset)
         from_offset = max(times.lookup(timestamp_ms - 1).offset, min_offset)
         log = self._read(self._log)[: self.size_bytes]
-        start = _first_reaching(log, offsets.lookup(from_offset).position, from_offset)
+        start = first_reaching(log, offsets.lookup(from_offset).position, from_offset)
         for position, entry in decode_entries(log, start):
             if entry.last_timestamp_ms >= timestamp_ms and entry.last_offset >= min_offset:
                 found = self._first(partial(_holds, position))
@@ -237,14 +242,24 @@ class IndexFile:
             raise CorruptIndexError(f"{self._segments.name} is damaged at position {end}")
 
     def _rewrite(
-        self, chunks: Sequence[tuple[int, RemoteLogIndexEntry]], log: bytes, records: bytes
+        self,
+        chunks: Sequence[tuple[int, RemoteLogIndexEntry]],
+        log: bytes,
+        records: bytes,
+        kept: Sequence[RecordHead],
     ) -> None:
-        self._segments.write_bytes(b"")  # none counts until all is there
         entries = [entry for _, entry in chunks]
+        ends, number = [], 0
+        for head in kept:
+            end = head.index_end // REMOTE_LOG_INDEX_ENTRY_BYTES
+            ends += clipped(entries[number:end], head.last_offset)
+            number = end
+        self._note_entries(entries)
+        self._segments.write_bytes(b"")  # none counts until all is there
         self._log.write_bytes(log[: self.size_bytes])
         self._offsets.write_bytes(encode_remote_offset_index(chunks, self.base_offset))
-        self._times.write_bytes(encode_remote_time_index(entries, self.base_offset))
-        self._segments.write_bytes(records)
+        self._times.write_bytes(encode_remote_time_index(ends, self.base_offset))
+        self._segments.write_bytes(records[: kept[-1].next_position])
 
     def _note(self, head: RecordHead) -> None:
         self.last_offset = head.last_offset
@@ -265,34 +280,6 @@ class IndexFile:
                 return stream.read(most_bytes)
         except FileNotFoundError as error:
             raise CorruptIndexError(f"{path.name} is missing") from error
-
-
-def _sound_entries(log: bytes) -> tuple[list[tuple[int, RemoteLogIndexEntry]], int]:
-    """Entries before the first one that is damaged or cut short, and where they end."""
-    found: list[tuple[int, RemoteLogIndexEntry]] = []
-    with suppress(CorruptIndexError):
-        for each in decode_entries(log):
-            found.append(each)  # noqa: PERF402  what came before the damaged one stays
-    return found, len(found) * REMOTE_LOG_INDEX_ENTRY_BYTES
-
-
-def _sound_records(data: bytes) -> Iterator[RecordHead]:
-    """Records before the first one that is damaged or cut short."""
-    with suppress(CorruptIndexError):
-        for head in record_heads(data):
-            decode_record(data, head)
-            yield head
-
-
-def _first_reaching(log: bytes, position: int, offset: int) -> int:
-    """The first of the entries just before a position that reach an offset: chunks of two segments may overlap."""
-    while position > 0:
-        before = position - REMOTE_LOG_INDEX_ENTRY_BYTES
-        _, entry = next(decode_entries(log, before))
-        if entry.last_offset < offset:
-            break
-        position = before
-    return position
 
 
 def _holds(position: int, head: RecordHead) -> bool:
