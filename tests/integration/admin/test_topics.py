@@ -65,6 +65,22 @@ async def test_a_topic_lives_from_create_to_delete(admin: AdminCommand) -> None:
     assert (await admin.json("topics", "list"))["topics"] == []
 
 
+async def test_partitions_and_settings_are_changed_together_or_not_at_all(
+    admin: AdminCommand,
+) -> None:
+    """Partitions cannot be taken back: they were added although the command failed, and its next run failed because of them."""
+    await admin.json("topics", "create", "orders", "--partitions", "1")
+    refused = await admin.run("topics", "alter", "orders", "--partitions", "2", "--set", "nope=1")
+    assert (refused.code, "INVALID_CONFIGURATION" in refused.err) == (1, True)
+    [listed] = (await admin.json("topics", "list"))["topics"]
+    assert listed["partition_count"] == 1
+    done = await admin.json("topics", "alter", "orders", "--partitions=2", "--set=retention.ms=9")
+    assert [each["topic"] for each in done["topics"]] == ["orders"]
+    assert done["configs"] == {"retention.ms": "9"}
+    [listed] = (await admin.json("topics", "list"))["topics"]
+    assert (listed["partition_count"], listed["configs"]) == (2, done["configs"])
+
+
 async def test_a_table_shows_what_the_document_says(admin: AdminCommand) -> None:
     await admin.json("topics", "create", "orders", "--partitions", "2")
     shown = await admin.run("topics", "list")

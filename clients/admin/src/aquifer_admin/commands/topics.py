@@ -9,6 +9,7 @@ import typer
 from aquifer.common.v1 import segment_pb2
 from aquifer.metadata.v1 import cluster_metadata_service_pb2 as cluster_pb2
 from aquifer.metadata.v1.cluster_metadata_service_pb2_grpc import ClusterMetadataServiceStub
+from aquifer_core.errors import AquiferError
 
 from aquifer_admin import documents
 from aquifer_admin.bounds import MAX_INT32, MAX_REPLICAS
@@ -200,10 +201,28 @@ async def alter(
             "nothing to change; give --set, --unset, --append, --subtract or --partitions"
         )
     peer = session.peer(Role.METADATA)
-    if partitions is not None:
-        outcome = await _add_partitions(peer, topic, partitions, validate_only)
-        if outcome.exit_code or not changes:
-            return outcome
+    if partitions is None:
+        return await _set_configs(peer, topic, changes, validate_only)
+    if changes and not validate_only:
+        # New partitions cannot be taken back: they are not made when the settings will be refused.
+        await _set_configs(peer, topic, changes, validate_only=True)
+    extended = await _add_partitions(peer, topic, partitions, validate_only)
+    if extended.exit_code or not changes:
+        return extended
+    try:
+        changed = await _set_configs(peer, topic, changes, validate_only)
+    except AquiferError as error:
+        text = f"the partitions were added, the settings were not changed: {error.message}"
+        raise type(error)(text, reason=error.reason, metadata=error.metadata) from error
+    return Report(
+        document={**changed.document, **extended.document},
+        body=stacked(extended.body, changed.body),
+    )
+
+
+async def _set_configs(
+    peer: Peer, topic: str, changes: Sequence[cluster_pb2.ConfigChange], validate_only: bool
+) -> Report:
     stub = ClusterMetadataServiceStub(peer.channel)
     request = cluster_pb2.AlterConfigsRequest(
         resource_type=cluster_pb2.CONFIG_RESOURCE_TYPE_TOPIC,
