@@ -299,6 +299,26 @@ def test_a_flipped_bit_is_noticed_when_it_is_read(tmp_path: Path, suffix: str) -
         opened_and_searched(tmp_path)
 
 
+def test_managers_that_share_a_directory_have_places_of_their_own(tmp_path: Path) -> None:
+    """Replicas on one volume would write into each other's files; after a restart each finds one that is there."""
+
+    def store() -> IndexStore:
+        return IndexStore(tmp_path, rotate_bytes=1 << 20, rotate_ms=10**9)
+
+    with store() as one, store() as other:
+        for each in (one, other):
+            index = each.open(TIP)
+            index.set_lineage(LINEAGE)
+            append(index, segment(0))
+            append(index, segment(100))
+    with store() as again:
+        assert again.open(TIP).end_offset == 199
+    assert sorted(each.name for each in tmp_path.iterdir() if each.is_dir()) == [
+        "remote-log-index",
+        "remote-log-index-1",
+    ]
+
+
 def test_a_store_deletes_what_is_damaged_and_what_nobody_uses(tmp_path: Path) -> None:
     store = IndexStore(tmp_path, rotate_bytes=1 << 20, rotate_ms=150)
     other = partition("other")

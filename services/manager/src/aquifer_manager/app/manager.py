@@ -143,14 +143,15 @@ class Manager:
                 max_entries=settings.index_cache_entries,
             )
         )
+        store = IndexStore(
+            settings.data_dir,
+            rotate_bytes=settings.remote_index_rotate_bytes,
+            rotate_ms=settings.remote_index_rotate_ms,
+        )
         self._remote_indexes = remote_indexes = RemoteIndexes(
             metadata,
             storage,
-            IndexStore(
-                settings.data_dir,
-                rotate_bytes=settings.remote_index_rotate_bytes,
-                rotate_ms=settings.remote_index_rotate_ms,
-            ),
+            stack.enter_context(store),
             clock=clock,
             unused_for_s=settings.remote_index_unused_ms / 1000,
         )

@@ -1,10 +1,12 @@
 """Where the local remote indexes of all partitions lie."""
 
+import fcntl
+import itertools
 import shutil
 import time
 from collections.abc import Collection
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final, Self
 
 import structlog
 from aquifer_core.errors import CorruptIndexError
@@ -20,7 +22,10 @@ _DIRECTORY_NAME: Final = "remote-log-index"
 
 
 class IndexStore:
-    """Implements `RemoteIndexStore`: a directory `<topic id>-<partition>` for each partition. Every method blocks."""
+    """Implements `RemoteIndexStore`: a directory `<topic id>-<partition>` for each partition. Every method blocks.
+
+    As a context manager it has a place of its own: managers that share a directory each take the first one that is free.
+    """
 
     def __init__(self, directory: Path, *, rotate_bytes: int, rotate_ms: int) -> None:
         """Prepare.
@@ -31,8 +36,28 @@ class IndexStore:
             rotate_ms: see `IndexDirectory`.
         """
         self._directory = directory / _DIRECTORY_NAME
+        self._lock: BinaryIO | None = None
         self._rotate_bytes = rotate_bytes
         self._rotate_ms = rotate_ms
+
+    def __enter__(self) -> Self:
+        shared = self._directory.parent
+        shared.mkdir(parents=True, exist_ok=True)
+        for number in itertools.count():
+            name = f"{_DIRECTORY_NAME}-{number}" if number else _DIRECTORY_NAME
+            lock = (shared / f"{name}.lock").open("ab")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.close()
+                continue
+            self._lock, self._directory = lock, shared / name
+            break
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            self._lock.close()
 
     def open(self, tip: TopicIdPartition) -> IndexDirectory:
         """The index of a partition; an empty one when there is none, or a damaged one, which is deleted.
