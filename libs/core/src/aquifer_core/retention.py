@@ -8,7 +8,7 @@ from aquifer_core.leader_epoch import (
     build_filtered_leader_epoch_map,
     is_segment_within_leader_epochs,
 )
-from aquifer_core.ports import (
+from aquifer_core.retention_values import (
     RetentionCandidate,
     RetentionPlan,
     RetentionPolicy,

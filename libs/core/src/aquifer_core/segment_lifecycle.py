@@ -11,7 +11,7 @@ from aquifer_core.errors import (
     StaleLeaderEpochError,
 )
 from aquifer_core.ids import RemoteLogSegmentId, TopicIdPartition
-from aquifer_core.ports import RetentionReason
+from aquifer_core.retention_values import RetentionReason
 from aquifer_core.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from aquifer_core.state import (
     RemoteLogSegmentState,
