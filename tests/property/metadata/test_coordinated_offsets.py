@@ -118,6 +118,8 @@ class Member:
     identity: MemberIdentity
     generation_id: int
     term: int
+    seen: bool
+    """Whether the broker knew all brokers then. Else it may take the group for one that was away meanwhile."""
 
 
 @dataclass(slots=True)
@@ -257,6 +259,7 @@ class Coordination:
                 identity=identity,
                 generation_id=joined.generation_id,
                 term=self.term if is_right else -1,
+                seen=node.view.version >= self.newest,
             )
 
     async def commit(self, number: int) -> None:
@@ -313,7 +316,7 @@ class Coordination:
     ) -> None:
         is_current = self.coordinator == (node.broker_id, node.broker_epoch)
         may = is_current and member.term == self.term
-        must = may and offset is not None and node.view.version >= self.newest
+        must = may and offset is not None and member.seen and node.view.version >= self.newest
         before = self.stored
         if not task.done():
             await self._look(node)
