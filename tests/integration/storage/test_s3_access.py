@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import pytest
 from aquifer_core.errors import InvalidConfigurationError, RemoteStorageUnavailableError
@@ -134,6 +135,26 @@ async def test_a_new_secret_of_the_same_key_is_taken_too_and_after_another_fault
     await store.put("key", b"1")
     assert asked == 3
     await store.close()
+
+
+async def test_processes_that_start_at_once_make_a_missing_bucket_together(
+    s3_server: S3Endpoint,
+) -> None:
+    options = S3Options(
+        endpoint=s3_server.endpoint,
+        bucket=f"made-{uuid4().hex}",
+        access_key=s3_server.access_key,
+        secret_key=s3_server.secret_key,
+        create_bucket=True,
+    )
+    stores = [S3ObjectStore(options) for _ in range(8)]
+    async with asyncio.TaskGroup() as group:
+        for store in stores:
+            group.create_task(store.check())
+    assert s3_server.client().bucket_exists(options.bucket)
+    s3_server.client().remove_bucket(options.bucket)
+    for store in stores:
+        await store.close()
 
 
 def test_a_file_that_cannot_be_read_leaves_what_was_read_before(tmp_path: Path) -> None:

@@ -205,7 +205,11 @@ class S3Client(CheckedWrites):
         if self.bucket_exists(self.bucket):
             return True
         if create:
-            self.make_bucket(self.bucket)
+            try:
+                self.make_bucket(self.bucket)
+            except S3Error as error:
+                if error.code != "BucketAlreadyOwnedByYou":  # another process was faster
+                    raise
         return create
 
     def time_ms(self) -> int | None:
