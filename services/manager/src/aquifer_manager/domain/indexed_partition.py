@@ -71,7 +71,8 @@ class IndexedPartition:
                     self._index = await _in_thread(lambda: self.store.open(self.topic_id_partition))
                 index = self._index
                 return await _in_thread(lambda: work(index))
-            except (CorruptIndexError, OSError) as error:
+            except (CorruptIndexError, OSError, asyncio.CancelledError) as error:
+                # Also when cancelled: nobody hears how the work in the thread has ended.
                 self._index, self.reached = None, None
                 if isinstance(error, CorruptIndexError):
                     await _in_thread(lambda: self.store.delete(self.topic_id_partition))
@@ -108,4 +109,6 @@ async def _in_thread(work: Callable[[], T]) -> T:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         await asyncio.wait([running])
+        if not running.cancelled():
+            running.exception()  # asyncio complains of errors that nobody looks at
         raise

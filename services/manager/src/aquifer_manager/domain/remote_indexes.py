@@ -16,6 +16,7 @@ from aquifer_core.ids import TopicIdPartition
 from aquifer_core.leader_epoch import LeaderEpochEntry
 from aquifer_core.ports import Clock, RemoteLogMetadataManager, RemoteStorageManager
 from aquifer_core.segment import IndexType, RemoteLogSegmentMetadata
+from aquifer_core.segment_listings import segments_from
 from aquifer_core.state import RemoteLogSegmentState
 
 from aquifer_manager.domain.backoff import Backoff
@@ -33,6 +34,7 @@ _SEGMENTS_A_TURN: Final = 32
 _AT_ONCE: Final = 4
 _KEPT_COPIES: Final = 16
 _KEPT_BYTES: Final = 1 << 16
+_ALL_KEPT_BYTES: Final = 32 << 20  # a disk that fails lets none of them go; the store has them, too
 _TURN_S: Final = 30.0
 _TIDY_INTERVAL_S: Final = 3600.0
 
@@ -67,6 +69,7 @@ class RemoteIndexes:
         self._unused_for_s = unused_for_s
         self._partitions: dict[TopicIdPartition, IndexedPartition] = {}
         self._behind: dict[TopicIdPartition, None] = {}
+        self._kept_bytes = 0
         self._tidied_s = clock.monotonic_s()
 
     @property
@@ -113,9 +116,10 @@ class RemoteIndexes:
         """A segment is copied, committed, and its remote log index is known, or must be fetched."""
         tip = metadata.topic_id_partition
         partition = self._partition(tip)
-        is_kept = len(partition.copied) < _KEPT_COPIES
-        if index is not None and len(index) <= _KEPT_BYTES and is_kept:
+        if index is not None and self._has_room(partition, len(index)):
+            self._take(partition, metadata.start_offset)
             partition.copied[metadata.start_offset] = (metadata, index)
+            self._kept_bytes += len(index)
         if partition.wanted is not None:
             highest = max(partition.wanted.highest_offset, metadata.end_offset)
             partition.wanted = replace(partition.wanted, highest_offset=highest)
@@ -202,7 +206,8 @@ class RemoteIndexes:
         for _ in range(_SEGMENTS_A_TURN):
             offset = max(end + 1, wanted.log_start_offset, partition.nothing_until)
             if offset > wanted.highest_offset:
-                partition.copied.clear()
+                for start_offset in list(partition.copied):
+                    self._take(partition, start_offset)
                 return True
             segment = await self._segment_at(partition, wanted, offset)
             if segment is None:
@@ -237,7 +242,7 @@ class RemoteIndexes:
         offset: int,
     ) -> int:
         """Appends a segment from an offset on; answers where what is covered ends."""
-        copied = partition.copied.pop(segment.start_offset, None)
+        copied = self._take(partition, segment.start_offset)
         if copied is not None and copied[0].segment_id == segment.segment_id:
             data = copied[1]
         else:
@@ -250,15 +255,30 @@ class RemoteIndexes:
 
     async def _next_start(self, tip: TopicIdPartition, wanted: Coverage, offset: int) -> int:
         """Where the next segment of the lineage starts, behind an offset that none holds."""
-        async with closing(self._metadata.list_remote_log_segments(tip)) as listing:
-            starts = [
-                segment.start_offset
-                async for segment in listing
-                if segment.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED
-                and segment.start_offset > offset
-                and valid_until(segment, wanted.lineage, segment.start_offset) is not None
-            ]
-        return min(starts, default=wanted.highest_offset + 1)
+        async with closing(segments_from(self._metadata, tip, offset + 1)) as listing:
+            async for segment in listing:
+                if (
+                    segment.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+                    and valid_until(segment, wanted.lineage, segment.start_offset) is not None
+                ):
+                    return segment.start_offset
+        return wanted.highest_offset + 1
+
+    def _has_room(self, partition: IndexedPartition, size_bytes: int) -> bool:
+        return (
+            size_bytes <= _KEPT_BYTES
+            and len(partition.copied) < _KEPT_COPIES
+            and self._kept_bytes + size_bytes <= _ALL_KEPT_BYTES
+        )
+
+    def _take(
+        self, partition: IndexedPartition, start_offset: int
+    ) -> tuple[RemoteLogSegmentMetadata, bytes] | None:
+        """What is kept of a copy, which is kept no more."""
+        copied = partition.copied.pop(start_offset, None)
+        if copied is not None:
+            self._kept_bytes -= len(copied[1])
+        return copied
 
     async def _tidy(self) -> None:
         """Forgets partitions that nobody has asked for in a long time, and deletes their indexes."""
@@ -269,6 +289,8 @@ class RemoteIndexes:
         for tip, partition in list(self._partitions.items()):
             partition.is_tended = False
             if now_s - partition.told_s > self._unused_for_s:
+                for start_offset in list(partition.copied):
+                    self._take(partition, start_offset)
                 del self._partitions[tip]
                 self._behind.pop(tip, None)
         used = list(self._partitions)
