@@ -40,7 +40,7 @@ class Changes(_Servicer):
 
 
 @asynccontextmanager
-async def serving(servicer: Changes) -> AsyncIterator[GrpcServer]:
+async def serving(servicer: object) -> AsyncIterator[GrpcServer]:
     server = GrpcServer(
         GrpcServerSettings(drain_grace_s=0), name="changes", endless_methods={WATCH}
     )
@@ -95,6 +95,40 @@ async def test_a_watch_has_no_end_so_an_ended_one_is_a_failure() -> None:
     async with serving(Ending(upto=0, then=None)) as server, watching(server) as versions:
         with pytest.raises(RemoteStorageUnavailableError, match="ended"):
             await anext(versions)
+
+
+class Partitions(_Servicer):
+    """Notes what a node says of its partitions."""
+
+    def __init__(self) -> None:
+        self.leaders: dict[int, int] = {}
+        self.followers: set[int] = set()
+        self.stopped: set[int] = set()
+
+    async def OnPartitionLeadershipChanges(self, request: Any, context: Any) -> Any:
+        for led in request.leaders:
+            self.leaders[led.topic_id_partition.partition] = led.leader_epoch
+        self.followers |= {each.partition for each in request.followers}
+        return pb.OnPartitionLeadershipChangesResponse()
+
+    async def OnStopPartitions(self, request: Any, context: Any) -> Any:
+        self.stopped |= {each.partition for each in request.partitions}
+        return pb.OnStopPartitionsResponse()
+
+
+async def test_a_node_may_have_more_partitions_than_a_message_takes() -> None:
+    tips = [TopicIdPartition(TIP.topic_id, "n" * 249, number) for number in range(20_000)]
+    servicer = Partitions()
+    async with serving(servicer) as server:
+        manager = GrpcRemoteLogMetadataManager()
+        await manager.configure({"endpoints": f"127.0.0.1:{server.port}"})
+        await manager.on_partition_leadership_changes(dict.fromkeys(tips, 3), tips)
+        await manager.on_stop_partitions(tips)
+        await manager.close()
+
+    numbers = set(range(20_000))
+    assert servicer.leaders == dict.fromkeys(numbers, 3)
+    assert servicer.followers == servicer.stopped == numbers
 
 
 async def test_a_service_that_has_no_summaries_yet_is_told_from_one_that_fails() -> None:

@@ -37,6 +37,7 @@ from aquifer_rpc.calls import FOREVER, call_stream, call_unary
 from aquifer_rpc.errors import is_unimplemented
 
 from aquifer_client._connected import Connection
+from aquifer_client._leadership import leadership_requests, stop_requests
 from aquifer_client._partition_summaries import summaries_from_pb, summaries_request
 from aquifer_client._task_pauses import listed_pauses, update_pauses
 
@@ -286,23 +287,13 @@ class GrpcRemoteLogMetadataManager(RemoteLogMetadataManager):
         self, leaders: Mapping[TopicIdPartition, int], followers: Collection[TopicIdPartition]
     ) -> None:
         """See `RemoteLogMetadataManager`."""
-        request = pb.OnPartitionLeadershipChangesRequest(
-            leaders=[
-                pb.LeadPartition(
-                    topic_id_partition=convert.tip_to_pb(partition), leader_epoch=leader_epoch
-                )
-                for partition, leader_epoch in leaders.items()
-            ],
-            followers=[convert.tip_to_pb(partition) for partition in followers],
-        )
-        await call_unary(self._stub.OnPartitionLeadershipChanges, request)
+        for request in leadership_requests(leaders, followers):
+            await call_unary(self._stub.OnPartitionLeadershipChanges, request)
 
     async def on_stop_partitions(self, partitions: Collection[TopicIdPartition]) -> None:
         """See `RemoteLogMetadataManager`."""
-        request = pb.OnStopPartitionsRequest(
-            partitions=[convert.tip_to_pb(partition) for partition in partitions]
-        )
-        await call_unary(self._stub.OnStopPartitions, request)
+        for request in stop_requests(partitions):
+            await call_unary(self._stub.OnStopPartitions, request)
 
     async def is_ready(self, topic_id_partition: TopicIdPartition) -> bool:
         """See `RemoteLogMetadataManager`."""
