@@ -15,7 +15,7 @@ from bench.manager_backlog import measure_backlog
 from bench.manager_cold import measure_cold, tier_topic
 from bench.manager_idle import measure_idle
 from bench.manager_latency import measure_hot_beside_cold, measure_latencies
-from bench.manager_outages import measure_outages
+from bench.manager_outages import measure_cold_without_metadata, measure_outages
 
 MIB = 1024 * 1024
 AnyStack = TypeVar("AnyStack", bound=Stack)
@@ -89,9 +89,14 @@ async def idle(sizes: Sizes) -> Mapping[str, float]:
 
 
 async def outages(sizes: Sizes) -> Mapping[str, float]:
-    """Producing while something below the brokers is down."""
+    """Producing while something below the brokers is down, and cold reads while metadata is."""
     async with _suite() as suite:
-        return await measure_outages(suite, seconds=sizes.produce_s, rounds=sizes.rounds)
+        produced = await measure_outages(suite, seconds=sizes.produce_s, rounds=sizes.rounds)
+    async with _suite() as suite:
+        read = await measure_cold_without_metadata(
+            suite, total_bytes=sizes.topic_bytes, rounds=sizes.rounds
+        )
+    return {**produced, **read}
 
 
 def parts(sizes: Sizes) -> Mapping[str, Callable[[], Awaitable[Mapping[str, float]]]]:

@@ -8,12 +8,14 @@ from typing import Any
 
 from aquifer.manager.v1 import remote_log_manager_service_pb2 as pb
 from aquifer.manager.v1.remote_log_manager_service_pb2_grpc import RemoteLogManagerServiceStub
+from aquifer_rpc import convert
 from aquifer_rpc.calls import call_stream
 from aquifer_rpc.channel import connect
 from aquifer_standalone.demo.tiers import ManagerTierWatch, PartitionTiers
 from aquifer_standalone.stack import Stack
 from bench import load
 from fixtures.polling import eventually
+from fixtures.remote_index_reach import indexed_until
 
 _DEADLINE_S = 300.0
 _CALL_S = 10.0
@@ -85,6 +87,24 @@ async def drop_local(suite: Stack, topic: str, partitions: int) -> Mapping[int, 
         ),
     )
     return {state.partition: state.local_log_start_offset for state in states}
+
+
+async def until_indexed(suite: Stack, topic: str, starts: Mapping[int, int]) -> None:
+    """Waits until the manager's local remote indexes reach the first local offset of each partition."""
+    request = pb.ListPartitionsRequest(topic=topic)
+    async with connect([suite.address("manager")]) as channel:
+        stub = RemoteLogManagerServiceStub(channel)
+        pages = call_stream(stub.ListPartitions, request, deadline_s=_CALL_S)
+        async with aclosing(pages):
+            states = [state async for page in pages for state in page.partitions]
+    tips = [convert.tip_from_pb(state.topic_id_partition) for state in states]
+
+    def reached() -> bool:
+        return all(
+            indexed_until(suite.settings.data_dir, tip) >= starts[tip.partition] - 1 for tip in tips
+        )
+
+    await eventually(reached, timeout_s=_DEADLINE_S, interval_s=_POLL_S)
 
 
 async def restart(suite: Stack, *names: str) -> None:
