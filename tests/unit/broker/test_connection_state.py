@@ -124,6 +124,23 @@ def test_a_connection_that_goes_away_gives_back_what_it_held() -> None:
     assert budget.used_bytes == 250_000
 
 
+def test_a_connection_that_goes_away_in_the_middle_of_a_request_gives_back_its_memory() -> None:
+    """What is left of it refers to itself, and many such clients ended the broker before the collector came."""
+    budget = RequestBudget(100_000_000)
+    gone = [Connection(budget) for _ in range(5)]
+    tracemalloc.start()
+    try:
+        for connection in gone:
+            connection.announce(9_000_000)
+            connection.receive(bytes(1000))
+            connection.state.close()
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held_bytes < 1_000_000
+    assert budget.used_bytes == 0
+
+
 def test_fetches_get_less_when_much_is_on_its_way_but_never_nothing() -> None:
     budget = ResponseBudget(1000, floor_bytes=100)
     assert budget.grant(5000) == 1000

@@ -93,7 +93,9 @@ class ConnectionState:
             self._resume()
 
     def close(self) -> None:
-        """Gives everything back; idempotent."""
+        """Gives everything back, memory too; idempotent."""
+        # What is left of a connection refers to itself and may wait long for the collector.
+        self._decoder.discard()
         self._budget.abandon(self._granted)
         self._budget.release(self._taken_bytes)
         self._taken_bytes = 0

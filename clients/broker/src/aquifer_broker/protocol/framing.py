@@ -69,6 +69,12 @@ class FrameDecoder:
         self._frame, self._partial_bytes = None, 0
         return [frame]
 
+    def discard(self) -> None:
+        """Lets go of what was received; nothing is decoded afterwards. Idempotent."""
+        self._chunk = bytearray(SIZE_BYTES)
+        self._filled = self._partial_bytes = 0
+        self._frame = None
+
     def _cut_chunk(self) -> list[memoryview]:
         frames: list[memoryview] = []
         view = memoryview(self._chunk).toreadonly()
