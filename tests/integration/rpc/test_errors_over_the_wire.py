@@ -12,13 +12,14 @@ from aquifer_core.errors import (
     CorruptSegmentError,
     ErrorReason,
     InternalError,
+    InvalidRequestError,
     OffsetOutOfRangeError,
     RemoteStorageUnavailableError,
     StaleLeaderEpochError,
 )
 from aquifer_rpc.calls import call_stream, call_unary, call_upload
 from aquifer_rpc.channel import connect
-from aquifer_rpc.settings import GrpcClientSettings
+from aquifer_rpc.settings import GrpcClientSettings, GrpcServerSettings
 from fixtures.polling import eventually
 from fixtures.scripted_storage import ScriptedStorage, collect, talking
 
@@ -191,3 +192,25 @@ async def test_a_stub_of_a_foreign_channel_is_refused() -> None:
     async with grpc.aio.insecure_channel("127.0.0.1:1") as channel:
         with pytest.raises(TypeError, match="Channel"):
             await call_unary(channel.unary_unary("/x.Y/Z"), b"")
+
+
+@pytest.mark.parametrize("limited", ["client", "server"])
+async def test_what_is_too_large_for_a_message_is_no_quota_that_frees_itself(limited: str) -> None:
+    """Callers wait for a quota and ask again, users of Kafka for ever."""
+    size_bytes, limit_bytes = 300_000, 100_000
+
+    async def describe(request: Any, context: Any) -> Any:
+        segment = pb.DescribeSegmentResponse()
+        segment.segment.writer_version = "v" * size_bytes
+        return segment
+
+    client = GrpcClientSettings(max_message_bytes=limit_bytes) if limited == "client" else None
+    server = GrpcServerSettings(max_message_bytes=limit_bytes) if limited == "server" else None
+    large = pb.DescribeSegmentRequest()
+    large.metadata.custom_metadata = bytes(size_bytes)
+    servicer = ScriptedStorage(describe=describe)
+    async with talking(servicer, client=client, settings=server) as (stub, _):
+        with pytest.raises(InvalidRequestError, match="the request is too large"):
+            await call_unary(stub.DescribeSegment, large)
+        with pytest.raises(InternalError, match="the answer is too large"):
+            await call_unary(stub.DescribeSegment, pb.DescribeSegmentRequest())

@@ -97,6 +97,9 @@ _OURS_TO_SAY: Final = frozenset(
     }
 )
 
+_TOO_LARGE: Final = "message larger than max"
+_REQUESTS_TOO_LARGE: Final = ("CLIENT: Sent", "SERVER: Received")
+
 _BY_KIND: Final[dict[str, type[AquiferError]]] = {cls.__name__: cls for cls in CODES}
 _CODE_OF_NUMBER: Final[dict[int, StatusCode]] = {code.value[0]: code for code in StatusCode}
 
@@ -207,10 +210,19 @@ def _bare(code: StatusCode, message: str, retry_after_ms: int | None) -> Aquifer
             reason=_R.PEER_UNAVAILABLE,
             retry_after_ms=retry_after_ms,
         )
+    if code is StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in message:
+        return _too_large(text)
     cls = _BY_CODE.get(code, core.InternalError)
     if code not in _BY_CODE:
         text = f"{code.name}: {text}"
     return cls(text, retry_after_ms=retry_after_ms)
+
+
+def _too_large(text: str) -> AquiferError:
+    """gRPC's name for it is that of a spent quota, which frees itself in time."""
+    if text.startswith(_REQUESTS_TOO_LARGE):
+        return core.InvalidRequestError(f"the request is too large, ask for less at once: {text}")
+    return core.InternalError(f"the answer is too large: {text}")
 
 
 def _is_unknown(code: StatusCode, message: str) -> bool:
