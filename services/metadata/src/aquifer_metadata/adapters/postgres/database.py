@@ -12,11 +12,12 @@ from aquifer_core.errors import (
     AquiferError,
     ConcurrentUpdateError,
     ErrorReason,
+    InvalidRequestError,
     PreconditionError,
     RemoteStorageUnavailableError,
 )
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -34,6 +35,8 @@ _BUSY = frozenset({"55P03", "57014"})
 """lock_not_available, query_canceled: a timeout of ours."""
 _READ_ONLY = "25006"
 """read_only_sql_transaction: a standby answers; the primary is elsewhere."""
+_UNSTORABLE = frozenset({None, "22021", "22P05"})
+"""Text with a character NUL, which the driver, the server, or its JSON refuses."""
 _SCHEMA = frozenset({"42P01", "42703"})
 """undefined_table, undefined_column."""
 _WRITE: Final[Mapping[str, Any]] = {"isolation_level": "READ COMMITTED"}
@@ -79,6 +82,7 @@ class Database:
         RemoteStorageUnavailableError: PostgreSQL does not answer (DATABASE_UNAVAILABLE).
         ConcurrentUpdateError: conflicts persisted through every attempt.
         PreconditionError: a table or column is missing (SCHEMA_MISMATCH).
+        InvalidRequestError: a text has a character that PostgreSQL does not hold.
     """
 
     def __init__(self, options: DatabaseOptions, pools: PoolMetrics = POOLS) -> None:
@@ -208,6 +212,10 @@ class Database:
             return PreconditionError(
                 f"the database schema does not fit this service: {error.orig}",
                 reason=ErrorReason.SCHEMA_MISMATCH,
+            )
+        if isinstance(error, DataError) and state in _UNSTORABLE:
+            return InvalidRequestError(
+                f"the database cannot hold a text of the request: {error.orig}"
             )
         if state in _BUSY:
             return self._unavailable(f"the database is too slow: {error.orig}")
