@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+from aquifer_core.errors import RemoteStorageUnavailableError
 from aquifer_storage.adapters.filesystem import FilesystemObjectStore
 from fixtures.power_cut import PowerCut
 
@@ -29,6 +31,15 @@ async def test_what_was_written_is_there_and_what_was_deleted_is_gone_after_a_po
     assert await after.size_bytes("topic/0/one.manifest") is None
     await store.close()
     await after.close()
+
+
+async def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    """A link to a volume that is not mounted, for example."""
+    (tmp_path / "topic").symlink_to(tmp_path / "unmounted")
+    store = FilesystemObjectStore(tmp_path)
+    with pytest.raises(RemoteStorageUnavailableError, match="topic/0"):
+        await store.create("topic/0/one.log", b"1")
+    await store.close()
 
 
 async def test_objects_are_written_while_their_directory_is_deleted_with_its_last_object(

@@ -26,6 +26,8 @@ _T = TypeVar("_T")
 
 _TEMPORARY: Final = ".uploads"
 _RETRY_AFTER_MS: Final = 1_000
+_ATTEMPTS: Final = 1_000
+"""To write into a directory that deletions take away each time."""
 
 
 class FilesystemObjectStore:
@@ -155,7 +157,7 @@ class FilesystemObjectStore:
     def publish(self, temporary: Path, path: Path, *, replace: bool) -> bool:
         """Sync a file and make it visible under its name; false when there is one that may not be replaced. Blocks."""
         _sync(temporary)
-        while True:
+        for _ in range(_ATTEMPTS):
             with suppress(FileExistsError, FileNotFoundError):  # deletions take directories away
                 path.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -172,6 +174,9 @@ class FilesystemObjectStore:
                 continue  # a deletion next to it took the directory away
             _sync_names(path, self._root)
             return True
+        raise RemoteStorageUnavailableError(
+            f"directory {path.parent} cannot be made", retry_after_ms=_RETRY_AFTER_MS
+        )
 
     def _path(self, key: str) -> Path:
         path = self._root / key
