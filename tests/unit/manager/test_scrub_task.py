@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from aquifer_core.errors import RemoteStorageUnavailableError
 from aquifer_core.fakes.remote_storage import InMemoryRemoteStorageManager
-from aquifer_core.segment import RemoteLogSegmentMetadata, VerifyProgress
+from aquifer_core.segment import RemoteLogSegmentMetadata, StoredSegment, VerifyProgress
+from aquifer_manager.domain import segment_pages
 from aquifer_manager.domain.ports import NoTelemetry
 from aquifer_manager.domain.scrub_task import ScrubTask
 from aquifer_manager.domain.tasks import TaskKey, TaskType
@@ -123,3 +124,34 @@ async def test_a_store_that_does_not_answer_proves_nothing(world: TaskWorld) -> 
     world.storage.fail("verify_segment", RemoteStorageUnavailableError("down"))
     with pytest.raises(RemoteStorageUnavailableError):
         await scrubber(world).run(KEY)
+
+
+@pytest.mark.parametrize("deep", [True, False])
+async def test_a_scrub_ends_although_segments_are_copied_faster_than_it_looks_at_them(
+    world: TaskWorld, monkeypatch: pytest.MonkeyPatch, deep: bool
+) -> None:
+    """What is copied after it began is for the next one."""
+    monkeypatch.setattr(segment_pages, "_PAGE", 2)
+    looks: list[int] = []
+
+    class Busy(InMemoryRemoteStorageManager):
+        """For every segment that is looked at two more are copied."""
+
+        async def describe_segment(self, metadata: RemoteLogSegmentMetadata) -> StoredSegment:
+            looks.append(metadata.start_offset)
+            assert len(looks) < 100
+            for _ in range(2):
+                await copy(300 + len(looks) * 2)
+            return await super().describe_segment(metadata)
+
+    async def copy(offset: int) -> None:
+        await put(Segment(tip=TIP, batches=[batch(offset)]), storage, world.metadata)
+
+    storage = Busy()
+    for offset in (100, 200, 300):
+        await copy(offset)
+    scrub = ScrubTask(
+        storage, world.metadata, world.healing, clock=world.clock, telemetry=NoTelemetry()
+    )
+    assert (await scrub.run(KEY, deep=deep)).actions == ()
+    assert looks == [100, 200, 300]

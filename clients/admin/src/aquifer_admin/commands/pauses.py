@@ -45,8 +45,8 @@ _UNTOLD = (
     Column(key="error", header="TEXT", wraps=True),
 )
 _IN_MEMORY = (
-    "NOT DURABLE: the metadata service is of an older version and keeps no pauses. Only these managers know, until they"
-    " restart or others take over; repeat it then, or upgrade the metadata service and repeat it"
+    "NOT DURABLE: the metadata service, or a manager, is of an older version. Only these managers know, until they restart or"
+    " others take over; repeat it then, or upgrade them and repeat it"
 )
 _WHOLE_TOPICS = "without partition: the whole topic, also one that is made anew under the name"
 

@@ -123,6 +123,7 @@ class PausedTasks:
         except RETRIABLE as error:
             raise _untold("paused at this manager only", error) from error
         self._release(targets)
+        _log("tasks_paused", targets, paused_by=paused_by, reason=reason)
         with suppress(
             AquiferError
         ):  # the loop finds out likewise what was paused before, by whom and when
@@ -150,6 +151,7 @@ class PausedTasks:
             except RETRIABLE as error:
                 raise _untold("paused as before", error) from error
         self._release(targets)
+        _log("tasks_resumed", targets)
         self._on_resumed(targets)
         return durable
 
@@ -172,9 +174,9 @@ class PausedTasks:
         ended = self._durable.keys() - found.keys()
         self._durable = found
         if begun:
-            logger.info("tasks_paused", pauses=len(begun), some=_names(begun))
+            _log("tasks_paused", begun)
         if ended:
-            logger.info("tasks_resumed", pauses=len(ended), some=_names(ended))
+            _log("tasks_resumed", ended)
             self._on_resumed(ended)
 
     def _release(self, targets: Collection[PauseTarget]) -> None:
@@ -192,8 +194,9 @@ def _without(
     return {target: pause for target, pause in pauses.items() if target not in targets}
 
 
-def _names(targets: Collection[PauseTarget]) -> list[str]:
-    return sorted(map(str, targets))[:_MOST_NAMES]
+def _log(event: str, targets: Collection[PauseTarget], **told: str) -> None:
+    names = sorted(map(str, targets))[:_MOST_NAMES]
+    logger.info(event, pauses=len(targets), some=names, **told)
 
 
 def _untold(what: str, error: AquiferError) -> RemoteStorageUnavailableError:

@@ -111,9 +111,12 @@ class ScrubTask:
 
     async def _checked(self, tip: TopicIdPartition, *, deep: bool) -> _Checked:
         found: list[TaskAction] = []
+        last = await self._last_start_offset(tip)
         async with closing(segment_pages(self._metadata, tip)) as pages:
             async for page in pages:
                 for segment in page:
+                    if segment.start_offset > last:
+                        return _Checked(findings=found)
                     if segment.state is not _FINISHED:
                         continue
                     if len(found) == _MOST_FINDINGS:
@@ -122,6 +125,14 @@ class ScrubTask:
                     if finding is not None:
                         found.append(finding)
         return _Checked(findings=found)
+
+    async def _last_start_offset(self, tip: TopicIdPartition) -> int:
+        """Where what is looked at ends: a partition may be copied faster than it is looked at."""
+        last = -1
+        async with closing(listed_segments(self._metadata, tip)) as listing:
+            async for segment in listing:
+                last = segment.start_offset
+        return last
 
     async def _looked_at_again(
         self, tip: TopicIdPartition, unlisted: list[RemoteLogSegmentMetadata], checked: _Checked

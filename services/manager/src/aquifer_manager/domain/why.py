@@ -98,7 +98,7 @@ class Explainer:
 
     async def explain_offset(self, tip: TopicIdPartition, offset: int) -> list[Explanation]:
         """The segments that hold an offset."""
-        facts = await self._facts(tip, Holding(offset))
+        facts = await self._facts(tip, Holding(offset), to_offset=offset)
         answers = _local_answers(
             facts, lambda segment: segment.start_offset <= offset <= segment.end_offset
         )
@@ -134,7 +134,9 @@ class Explainer:
         answers.append(await self._reading.explain(tip, facts, start))
         return answers
 
-    async def _facts(self, tip: TopicIdPartition, choice: Choice) -> WhyFacts:
+    async def _facts(
+        self, tip: TopicIdPartition, choice: Choice, *, to_offset: int | None = None
+    ) -> WhyFacts:
         """Everything that answers are derived from, as it is now."""
         partition = self._registry.get(tip)
         keys = [TaskKey(tip, kind) for kind in TaskType]
@@ -148,6 +150,7 @@ class Explainer:
             work=None if partition is None else partition.work,
             log=None if isinstance(log, Unknown) else log,
             kept_from_ms=_kept_from_ms(retention, now_ms),
+            to_offset=to_offset,
         )
         return WhyFacts(
             now_ms=now_ms,
@@ -190,10 +193,17 @@ class Explainer:
         work: PartitionWork | None,
         log: LogDescription | None,
         kept_from_ms: int | None,
+        to_offset: int | None,
     ) -> Listing | Unknown:
         try:
             return await read_listing(
-                self._metadata, tip, choice, work=work, log=log, kept_from_ms=kept_from_ms
+                self._metadata,
+                tip,
+                choice,
+                work=work,
+                log=log,
+                kept_from_ms=kept_from_ms,
+                to_offset=to_offset,
             )
         except AquiferError as error:
             reason = reason_of_error(error.reason.value, WhyReason.METADATA_UNREACHABLE)

@@ -97,8 +97,9 @@ async def read_listing(
     work: PartitionWork | None = None,
     log: LogDescription | None = None,
     kept_from_ms: int | None = None,
+    to_offset: int | None = None,
 ) -> Listing:
-    """Reads a listing to its end.
+    """Reads a listing once.
 
     Args:
         metadata: lists.
@@ -107,6 +108,7 @@ async def read_listing(
         work: knows the copies in progress.
         log: the leader's.
         kept_from_ms: time retention does not reach what is newer; None: it reaches nothing, or is not known.
+        to_offset: what starts above does not matter; None: all does.
 
     Raises:
         AquiferError: metadata did not answer.
@@ -116,6 +118,8 @@ async def read_listing(
     try:
         async with closing(metadata.list_remote_log_segments(tip)) as listing:
             async for segment in listing:
+                if to_offset is not None and segment.start_offset > to_offset:
+                    break
                 if len(found.chosen) < _MOST_CHOSEN and choice(segment):
                     found.chosen.append(segment)
                 if found.copying is None and work and segment.segment_id.id in work.in_progress:

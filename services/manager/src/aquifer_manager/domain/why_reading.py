@@ -71,11 +71,11 @@ class ReadExplainer:
     async def _not_found(self, tip: TopicIdPartition, offset: int, epoch: int) -> Explanation:
         """What the segments that hold the offset lack."""
         try:
-            holding = (await read_listing(self._metadata, tip, Holding(offset))).chosen
+            listing = await read_listing(self._metadata, tip, Holding(offset), to_offset=offset)
         except AquiferError as error:
             reason = reason_of_error(error.reason.value, WhyReason.METADATA_UNREACHABLE)
             return _said(offset, reason, error.message, error=error)
-        by_state = {each.state: each for each in holding}
+        by_state = {each.state: each for each in listing.chosen}
         for state, reason in _LACKING:
             if state in by_state:
                 segment = by_state[state]
