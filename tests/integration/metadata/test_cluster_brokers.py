@@ -1,5 +1,6 @@
 """ClusterMetadataService through gRPC, on a real PostgreSQL: leases of brokers, and the leadership that goes with them."""
 
+import psycopg
 import pytest
 from aquifer.metadata.v1 import cluster_metadata_service_pb2 as pb
 from aquifer.metadata.v1.cluster_metadata_service_pb2_grpc import ClusterMetadataServiceStub
@@ -76,6 +77,26 @@ async def test_a_clean_shutdown_moves_leadership_to_an_in_sync_replica_and_the_l
     await register(replicating_stub, follower)
     now = await partition_of(replicating_stub, "orders")
     assert (now.leader, now.leader_epoch) == (follower, 3)
+
+
+async def test_a_dead_broker_is_noticed_though_the_clock_of_the_database_was_set_back(
+    metadata_dsn: str,
+) -> None:
+    """Its lease ends in an hour by that clock; nobody renews it. Those who do stay alive."""
+    settings = metadata_settings(metadata_dsn, broker_lease_ms=3_000)
+    async with running_server(settings) as server, connect(f"127.0.0.1:{server.port}") as channel:
+        stub = ClusterMetadataServiceStub(channel)
+        await register(stub, 1)
+        await create(stub, "orders")
+        async with await psycopg.AsyncConnection.connect(metadata_dsn) as connection:
+            await connection.execute(
+                "UPDATE broker SET lease_expires_at = lease_expires_at + interval '1 hour'"
+            )
+
+        async def leaderless() -> bool:
+            return (await partition_of(stub, "orders")).leader == -1
+
+        await eventually(leaderless)
 
 
 @pytest.mark.parametrize("broker_id", [0, 1])

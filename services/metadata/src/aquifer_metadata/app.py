@@ -172,9 +172,9 @@ def _lease_loop(settings: MetadataSettings, brokers: BrokerStore) -> SupervisedL
     watchman = LeaseWatchman(SystemClock(), lease_ms=settings.cluster.broker_lease_ms)
 
     async def round_() -> None:
-        if not watchman.may_expire():
-            return
         try:
+            if not watchman.may_expire(await brokers.lease_clock_s()):
+                return
             gone = await brokers.expire_leases()
         except BaseException:
             watchman.interrupted()

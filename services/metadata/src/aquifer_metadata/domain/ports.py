@@ -53,8 +53,15 @@ class BrokerStore(Protocol):
         """Ends a lease at once and moves leadership away; idempotent."""
         ...
 
+    async def lease_clock_s(self) -> float:
+        """The clock that leases run by, in seconds since the Unix epoch."""
+        ...
+
     async def expire_leases(self) -> Sequence[int]:
-        """Ends overdue leases and moves leadership away; returns the brokers concerned. One replica at a time does it."""
+        """Ends overdue leases and moves leadership away; returns the brokers concerned. One replica at a time does it.
+
+        A lease that ends much later than one given now is overdue too: the clock was set back since, and whoever lives has renewed it.
+        """
         ...
 
 

@@ -35,6 +35,8 @@ _CONTROLLER_LOCK = 4_919_405_002
 """Key of the advisory lock that lets one replica expire leases at a time."""
 
 _REMEMBERED_INCARNATIONS = 32
+_OTHERS_LEASES = timedelta(minutes=10)
+"""How much longer leases of replicas with other settings may be, while settings are being changed."""
 
 
 class SqlBrokerStore:
@@ -98,10 +100,21 @@ class SqlBrokerStore:
         if await self._database.write(work):
             self._signal.changed(CLUSTER)
 
+    async def lease_clock_s(self) -> float:
+        """See `BrokerStore.lease_clock_s`."""
+        query = select(func.extract("epoch", func.clock_timestamp()))
+
+        async def work(connection: AsyncConnection) -> float:
+            return float((await connection.execute(query)).scalar_one())
+
+        return await self._database.read(work)
+
     async def expire_leases(self) -> Sequence[int]:
         """See `BrokerStore.expire_leases`."""
+        too_late = func.now() + timedelta(milliseconds=self._lease_ms) + _OTHERS_LEASES
         overdue = select(broker.c.broker_id).where(
-            broker.c.alive, broker.c.lease_expires_at < func.now()
+            broker.c.alive,
+            or_(broker.c.lease_expires_at < func.now(), broker.c.lease_expires_at > too_late),
         )
         # A broker may have the id 0.
         if await self._database.read(lambda connection: connection.scalar(overdue)) is None:
