@@ -1,11 +1,14 @@
 """What `server.properties` may say, and how it is told when it may not."""
 
+import socket
+
 import pytest
 from aquifer_broker.config.broker_config import BrokerConfig
 from aquifer_broker.config.broker_keys import BROKER_DEFINITIONS
 from aquifer_broker.config.plugins import check_plugins
 from aquifer_broker.config.suite_tls import client_tls, role_tls
 from aquifer_broker.config.topic_config import TOPIC_DEFINITIONS
+from aquifer_broker.listening import endpoints_told
 from aquifer_client import RemoteRoleConfig
 from aquifer_core.errors import InvalidConfigurationError
 
@@ -217,3 +220,31 @@ def test_an_address_that_clients_cannot_connect_to_is_not_advertised(host: str) 
         parse(advertised_listeners=everywhere)
     config = parse(listeners=everywhere, advertised_listeners="PLAINTEXT://broker:9092")
     assert [each.host for each in config.advertised_listeners] == ["broker"]
+
+
+async def test_a_listener_on_all_interfaces_is_told_by_the_name_of_its_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Clients of another machine that are told of localhost connect to themselves."""
+    monkeypatch.setattr(socket, "getfqdn", lambda: "node-1.example")
+    config = parse(
+        listeners="PLAINTEXT://:9092,INTERNAL://127.0.0.1:0",
+        listener_security_protocol_map="INTERNAL:PLAINTEXT",
+    )
+    told = await endpoints_told(config, {"PLAINTEXT": 9092, "INTERNAL": 40_001})
+    assert [(each.listener, each.host, each.port) for each in told] == [
+        ("PLAINTEXT", "node-1.example", 9092),
+        ("INTERNAL", "127.0.0.1", 40_001),
+    ]
+
+
+@pytest.mark.parametrize("listener", ["0.0.0.0:7400", "[::]:7400", ":7400"])
+def test_the_manager_is_not_told_an_address_that_it_cannot_connect_to(listener: str) -> None:
+    """Segments of this broker would never be copied."""
+    key = "aquifer.broker.log.service.listener"
+    message = refusal({**TIERED, key: listener})
+    assert "give aquifer.broker.log.service.advertised as well" in message
+    assert "give host:port" in refusal({**TIERED, key: "7400"})
+    more = {"aquifer.broker.log.service.advertised": "broker-1:7400"}
+    assert BrokerConfig.parse({**TIERED, key: listener, **more}).remote_storage_enabled
+    assert BrokerConfig.parse({**MINIMAL, key: listener})

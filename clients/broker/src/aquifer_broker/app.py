@@ -16,7 +16,7 @@ from aquifer_broker.cluster.hosted_partitions import HostedPartitions
 from aquifer_broker.cluster.metadata_client import GrpcClusterMetadata
 from aquifer_broker.cluster.metadata_link import BrokerLease, ClusterWatch
 from aquifer_broker.cluster.ports import ClusterMetadata
-from aquifer_broker.cluster.view import BrokerInfo, ClusterChange, ClusterView, Endpoint
+from aquifer_broker.cluster.view import BrokerInfo, ClusterChange, ClusterView
 from aquifer_broker.config.broker_config import BrokerConfig
 from aquifer_broker.config.plugins import Plugins, check_plugins
 from aquifer_broker.config.suite_tls import client_tls
@@ -27,7 +27,7 @@ from aquifer_broker.coordination.producer_ids import ProducerIdAllocator
 from aquifer_broker.handlers.registry import build_handlers
 from aquifer_broker.handlers.services import BrokerServices
 from aquifer_broker.handlers.topic_creation import TopicCreation
-from aquifer_broker.listening import listen
+from aquifer_broker.listening import endpoints_told, listen
 from aquifer_broker.log.log_maintenance import LogManagerSettings
 from aquifer_broker.log.log_manager import LogManager
 from aquifer_broker.protocol.budget import ResponseBudget
@@ -124,7 +124,9 @@ class BrokerNode:
         starting.callback(self._serving.set)
         # Before the connections are drained, so that nobody waits there for a rebalance.
         starting.callback(services.groups.close)
-        broker = self._describe(logs, tiering.broker_log_address if tiering is not None else "")
+        broker = await self._describe(
+            logs, tiering.broker_log_address if tiering is not None else ""
+        )
         lease = await starting.enter_async_context(
             BrokerLease(
                 metadata,
@@ -286,19 +288,13 @@ class BrokerNode:
 
         self.servers = await listen(starting, dispatch_when_serving, self.config, self._tls)
 
-    def _describe(self, logs: LogManager, broker_log_address: str) -> BrokerInfo:
-        endpoints = tuple(
-            Endpoint(
-                listener=each.name,
-                host=each.host or "localhost",
-                port=each.port or self.servers[each.name].port,
-            )
-            for each in self.config.advertised_listeners
-        )
+    async def _describe(self, logs: LogManager, broker_log_address: str) -> BrokerInfo:
         return BrokerInfo(
             broker_id=self.config.node_id,
             incarnation=str(KafkaUuid.random()),
-            endpoints=endpoints,
+            endpoints=await endpoints_told(
+                self.config, {name: server.port for name, server in self.servers.items()}
+            ),
             rack=self.config.values["broker.rack"] or "",
             broker_log_address=broker_log_address,
             log_dirs=tuple(str(directory_id) for _, directory_id, _ in logs.log_dir_states()),

@@ -1,16 +1,20 @@
-"""The listeners of a broker, and what looks after them."""
+"""The listeners of a broker, what looks after them, and where clients are told that they are."""
 
+import asyncio
+import socket
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Final
 
 from aquifer_rpc.supervised import SupervisedLoop
 
+from aquifer_broker.cluster.view import Endpoint
 from aquifer_broker.config.broker_config import BrokerConfig
 from aquifer_broker.protocol.budget import RequestBudget
 from aquifer_broker.protocol.server import Dispatch, KafkaServer
 from aquifer_broker.protocol.tls import ListenerTls
 
-__all__ = ["listen"]
+__all__ = ["endpoints_told", "listen"]
 
 _REAPER_INTERVAL_S: Final = 10.0
 
@@ -47,3 +51,18 @@ async def listen(
         )
         await starting.enter_async_context(reaper)
     return servers
+
+
+async def endpoints_told(config: BrokerConfig, ports: Mapping[str, int]) -> tuple[Endpoint, ...]:
+    """Where clients are told that the listeners are.
+
+    One on all interfaces is at this machine's name, as Kafka has it: told of `localhost`, clients elsewhere would connect to themselves.
+    `ports` are the bound ones by name of the listener.
+    """
+    own_name = ""
+    if any(not each.host for each in config.advertised_listeners):
+        own_name = await asyncio.to_thread(socket.getfqdn)
+    return tuple(
+        Endpoint(listener=each.name, host=each.host or own_name, port=each.port or ports[each.name])
+        for each in config.advertised_listeners
+    )

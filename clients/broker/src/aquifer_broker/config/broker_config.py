@@ -10,7 +10,12 @@ from aquifer_core.ids import KafkaUuid
 
 from aquifer_broker.config.broker_keys import BROKER_DEFINITIONS, DEFINITIONS_BY_NAME
 from aquifer_broker.config.definitions import parse_all, refusal
-from aquifer_broker.config.listeners import Listener, parse_listeners, parse_protocol_map
+from aquifer_broker.config.listeners import (
+    Listener,
+    parse_host_port,
+    parse_listeners,
+    parse_protocol_map,
+)
 from aquifer_broker.config.remote_keys import METADATA_PREFIX, STORAGE_PREFIX
 from aquifer_broker.config.suite_tls import check_tls
 from aquifer_broker.log.log_config import LogConfig, parse_server_defaults
@@ -199,7 +204,17 @@ def _check_groups(values: Mapping[str, Any]) -> None:
 
 
 def _check_remote(values: Mapping[str, Any]) -> None:
-    if values["remote.log.storage.enable"] and not values["aquifer.manager.endpoints"]:
+    if not values["remote.log.storage.enable"]:
+        return
+    key, advertised = "aquifer.broker.log.service.listener", "aquifer.broker.log.service.advertised"
+    host, _ = parse_host_port(key, values[key])
+    if host in ("", *_EVERYWHERE) and not values[advertised]:
+        raise refusal(
+            key,
+            values[key],
+            f"the manager cannot connect to that address; give {advertised} as well, at which it reaches this broker",
+        )
+    if not values["aquifer.manager.endpoints"]:
         raise InvalidConfigurationError(
             "aquifer.manager.endpoints is missing: with remote.log.storage.enable=true give host:port"
             " of the manager",

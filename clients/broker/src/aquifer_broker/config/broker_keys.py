@@ -47,7 +47,10 @@ _NODE: Final = (
         validator=not_empty,
     ),
     define(
-        "advertised.listeners", _LIST, (), "Listeners as clients reach them; unset: as `listeners`."
+        "advertised.listeners",
+        _LIST,
+        (),
+        "Listeners as clients reach them; unset: as `listeners`. An empty host stands for this machine's name.",
     ),
     define(
         "listener.security.protocol.map",
