@@ -1,17 +1,19 @@
 """Committed reads of a whole remote partition, with transactions across segments and leader epochs, holes, and limits of any size.
 
 Every record comes once and in order, every plan has the aborted transactions of what it reads, and one that may be used again has none
-to miss (SR-19, SR-23, K-3.8).
+to miss (SR-19, SR-23, K-3.8). It makes no difference whether metadata answers, a local remote index, or that alone (SR-33).
 """
 
 import random
+from pathlib import Path
 
 import pytest
 from aquifer_core.formats.record_batch import iter_batches
 from aquifer_core.formats.transaction_index import AbortedTransaction
 from aquifer_core.leader_epoch import LeaderEpochEntry
 from aquifer_core.segment import IsolationLevel
-from fixtures.manager_fetches import Reads, aborted, request
+from fixtures.manager_fetches import TIP, FailingMetadata, Reads, aborted, request
+from fixtures.manager_indexes import NOWHERE
 from fixtures.manager_segments import batch
 
 Batch = tuple[int, int, int]
@@ -20,9 +22,11 @@ Batch = tuple[int, int, int]
 class RandomPartition:
     """Batches as (first offset, last offset, leader epoch), of which some are gone by the time they are remote."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, index_directory: Path | None = None) -> None:
         self.random = random.Random(seed)
-        self.reads = Reads()
+        self.metadata = FailingMetadata()
+        self.has_index = index_directory is not None
+        self.reads = Reads(metadata=self.metadata, index_directory=index_directory or NOWHERE)
         self.lineage = [LeaderEpochEntry(0, 0)]
         self.aborted: list[AbortedTransaction] = []
         self.kept: list[Batch] = []
@@ -38,6 +42,11 @@ class RandomPartition:
             count = self.random.randrange(1, 8)
             await self._put(left[:count])
             left = left[count:]
+        if self.has_index:
+            indexes = self.reads.indexes
+            indexes.should_reach(TIP, self.lineage, 0, self.end - 1)
+            while indexes.behind:
+                await indexes.update()
 
     def epoch_of(self, offset: int) -> int:
         return max(each.epoch for each in self.lineage if each.start_offset <= offset)
@@ -88,6 +97,7 @@ async def read_once(partition: RandomPartition, offset: int) -> tuple[list[tuple
         "max_bytes": partition.random.choice([1, 80, 200, 1000]),
         "lineage": tuple(partition.lineage),
         "isolation_level": IsolationLevel.READ_COMMITTED,
+        "local_log_start_offset": partition.end,
     }
     plan, data = await partition.reads.fetch(offset, **asked)
     batches = [(each.base_offset, each.last_offset) for each in iter_batches(data)]
@@ -106,9 +116,13 @@ async def read_once(partition: RandomPartition, offset: int) -> tuple[list[tuple
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_every_record_comes_once_with_what_was_aborted(seed: int) -> None:
-    partition = RandomPartition(seed)
+@pytest.mark.parametrize("answers", ["metadata", "both", "index"])
+async def test_every_record_comes_once_with_what_was_aborted(
+    seed: int, answers: str, tmp_path: Path
+) -> None:
+    partition = RandomPartition(seed, None if answers == "metadata" else tmp_path)
     await partition.store()
+    partition.metadata.away = answers == "index"
     offset, found = 0, []
     while offset < partition.end:
         batches, behind = await read_once(partition, offset)
@@ -116,3 +130,4 @@ async def test_every_record_comes_once_with_what_was_aborted(seed: int) -> None:
         found += batches
         offset = behind
     assert found == [(base, last) for base, last, _ in partition.kept]
+    assert answers == "metadata" or not partition.metadata.run_lookups

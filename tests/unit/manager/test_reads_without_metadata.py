@@ -13,45 +13,15 @@ from aquifer_core.errors import (
 )
 from aquifer_core.leader_epoch import LeaderEpochEntry
 from aquifer_core.segment import RemoteLogSegmentMetadata
-from aquifer_core.segment_run import SegmentRun
 from aquifer_manager.domain.fetch_plan import FetchPlan
 from aquifer_manager.domain.ports import NoTelemetry
 from aquifer_manager.domain.segment_finder import SegmentFinder
-from fixtures.manager_fetches import TIP, CountingMetadata, Reads, aborted, committed, request
+from fixtures.manager_fetches import TIP, FailingMetadata, Reads, aborted, committed, request
 from fixtures.manager_segments import batch
 from fixtures.manager_world import START_MS
 
 LINEAGE = (LeaderEpochEntry(0, 0),)
 FAR = 1 << 30
-
-
-class FailingMetadata(CountingMetadata):
-    """Metadata that is there, away, or does not answer at all."""
-
-    away = False
-    silent = False
-
-    async def _reached(self) -> None:
-        if self.silent:
-            await asyncio.Event().wait()
-        if self.away:
-            raise RemoteStorageUnavailableError("metadata is away")
-
-    async def remote_log_segment_metadata(self, *args: Any) -> RemoteLogSegmentMetadata | None:
-        await self._reached()
-        return await super().remote_log_segment_metadata(*args)
-
-    async def next_segment_with_txn_index(self, *args: Any) -> RemoteLogSegmentMetadata | None:
-        await self._reached()
-        return await super().next_segment_with_txn_index(*args)
-
-    async def find_segment_for_timestamp(self, *args: Any) -> RemoteLogSegmentMetadata | None:
-        await self._reached()
-        return await super().find_segment_for_timestamp(*args)
-
-    async def segment_run(self, *args: Any) -> SegmentRun:
-        await self._reached()
-        return await super().segment_run(*args)
 
 
 class Reading(Reads):
@@ -133,7 +103,7 @@ async def test_committed_reads_go_on_with_their_aborted_transactions(reads: Read
 
 async def test_plans_are_for_one_read_as_long_as_metadata_is_down(reads: Reading) -> None:
     segments = await reads.fill()
-    wanted = request(5, reach_bytes=FAR, local_log_start_offset=30)
+    wanted = request(5, reach_bytes=FAR, local_log_start_offset=31)
     assert (await reads.service.plan(wanted, 30.0)).reusable
     reads.failing.away = True
     plan = await reads.service.plan(wanted, 30.0)

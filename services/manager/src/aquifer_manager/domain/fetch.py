@@ -266,7 +266,11 @@ class FetchService:
     ) -> FetchPlan | None:
         """Where to read from an offset on; None when no remote segment holds it."""
         segment = await self._lookup.find(
-            request.topic_id_partition, leader_epoch, offset, fresh=fresh
+            request.topic_id_partition,
+            leader_epoch,
+            offset,
+            local_log_start_offset=request.local_log_start_offset,
+            fresh=fresh,
         )
         if segment is None:
             return None

@@ -41,6 +41,7 @@ class IndexedPartition:
         reached: what the index is up with.
         copied: by start offset, segments copied here with their remote log indexes, not appended yet.
         nothing_until: below this offset nothing follows what is covered.
+        doubted: an offset for which a reader did not find what the index may have said.
         is_tended: tasks say what is wanted, so readers need not.
         told_s: when somebody last said something or asked, on the clock's monotonic scale.
     """
@@ -51,12 +52,18 @@ class IndexedPartition:
     reached: Coverage | None = None
     copied: dict[int, tuple[RemoteLogSegmentMetadata, bytes]] = field(default_factory=dict)
     nothing_until: int = 0
+    doubted: int | None = None
     is_tended: bool = False
     told_s: float = 0.0
     failures: int = 0
     not_before_s: float = 0.0
     _index: RemoteIndex | None = None
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether the index is open, and nobody works on it."""
+        return self._index is not None and not self._lock.locked()
 
     async def use(self, work: Callable[[RemoteIndex], T]) -> T:
         """Works on the index in a thread, one after the other.

@@ -1,6 +1,6 @@
 """What a local remote index is to the manager's decisions (SR-32, SR-33)."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from aquifer_core.formats.remote_log_index import RemoteLogIndexEntry
@@ -70,6 +70,15 @@ class RemoteIndex(Protocol):
 
     def find_by_offset(self, offset: int) -> CoveredSegment | None:
         """The segment that covers an offset."""
+        ...
+
+    def segments_from(self, offset: int) -> Iterator[CoveredSegment]:
+        """Segments from the one that covers an offset on, as far as they are wanted; there may be gaps."""
+        ...
+
+    @property
+    def last_transactional_offset(self) -> int:
+        """Up to here, and not beyond, segments may have aborted transactions; -1: none may."""
         ...
 
     def find_by_timestamp(self, timestamp_ms: int, min_offset: int) -> CoveredSegment | None:

@@ -140,6 +140,18 @@ class RemoteIndexes:
                 if self._partitions[tip].not_before_s <= now_s:
                     group.create_task(turn(tip), name=f"remote index {tip}")
 
+    def doubt(self, tip: TopicIdPartition, offset: int) -> None:
+        """What was said of an offset is gone: metadata is asked whether the index still knows better than to say so again."""
+        partition = self._partitions.get(tip)
+        if partition is not None and partition.wanted is not None:
+            partition.doubted = min(offset, partition.doubted or offset)
+            self._behind[tip] = None
+
+    def is_at_hand(self, tip: TopicIdPartition) -> bool:
+        """Whether `read` answers at once: the index is open, and nobody works on it."""
+        partition = self._partitions.get(tip)
+        return partition is not None and partition.is_at_hand
+
     def has(self, tip: TopicIdPartition) -> bool:
         """Whether `read` is worth a try."""
         return tip in self._partitions
@@ -202,6 +214,7 @@ class RemoteIndexes:
 
     async def _bring_on(self, partition: IndexedPartition, wanted: Coverage) -> bool:
         """A few segments more; answers whether that is all."""
+        await self._settle_doubt(partition, wanted)
         end = await partition.begin(wanted)
         for _ in range(_SEGMENTS_A_TURN):
             offset = max(end + 1, wanted.log_start_offset, partition.nothing_until)
@@ -217,6 +230,23 @@ class RemoteIndexes:
                 continue
             end = await self._append(partition, wanted, segment, offset)
         return False
+
+    async def _settle_doubt(self, partition: IndexedPartition, wanted: Coverage) -> None:
+        """Cuts off what metadata no longer has where it was said to be; what follows is built again."""
+        offset = partition.doubted
+        epoch = None if offset is None else wanted.epoch_at(offset)
+        if offset is None or epoch is None:
+            return
+        tip = partition.topic_id_partition
+        known = await self._metadata.remote_log_segment_metadata(tip, epoch, offset)
+        covered = await partition.use(lambda index: index.find_by_offset(offset))
+        if covered is not None and (
+            known is None or known.segment_id != covered.metadata.segment_id
+        ):
+            await partition.use(lambda index: index.cut(offset))
+            partition.nothing_until = 0
+        if partition.doubted == offset:
+            partition.doubted = None
 
     async def _segment_at(
         self, partition: IndexedPartition, wanted: Coverage, offset: int

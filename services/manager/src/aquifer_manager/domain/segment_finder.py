@@ -1,20 +1,24 @@
-"""Which remote segments hold what readers ask for: metadata knows, and while it is down the local remote index (SR-33).
+"""Which remote segments hold what readers ask for: metadata knows, and the local remote index may (SR-33).
 
-An index is not asked while metadata answers, for it may lag behind. What it says stays true all the same: where a leader epoch and an
-offset are the same the records are, and a segment that was deleted meanwhile is not in the store. Only what is *not* there it cannot
-tell beyond its end; such questions fail as they would without it, unless all that follows is local.
+What an index says stays true, however old it is: where a leader epoch and an offset are the same the records are, and a segment that was
+deleted meanwhile is not in the store. Only what is *not* there it cannot tell beyond its end. So plans for readers that read on are made from
+it where all that follows its end is local; everything else metadata is asked, and the index only while metadata does not answer.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from itertools import islice
 from typing import Final, TypeVar
 
 from aquifer_core.ids import TopicIdPartition
 from aquifer_core.leader_epoch import LeaderEpochEntry
 from aquifer_core.ports import Clock, RemoteLogMetadataManager
 from aquifer_core.segment import RemoteLogSegmentMetadata
+from aquifer_core.segment_run import MAX_RUN_SEGMENTS, SegmentRun, trimmed_run
 
 from aquifer_manager.domain.backoff import RETRIABLE
+from aquifer_manager.domain.fetch_plan import FetchRequest
 from aquifer_manager.domain.lineages import first_difference, valid_until
 from aquifer_manager.domain.ports import Telemetry
 from aquifer_manager.domain.remote_index import CoveredSegment, RemoteIndex
@@ -61,7 +65,13 @@ class SegmentFinder:
         self._down_until_s = float("-inf")
 
     async def at(
-        self, tip: TopicIdPartition, leader_epoch: int, offset: int, *, only_metadata: bool = False
+        self,
+        tip: TopicIdPartition,
+        leader_epoch: int,
+        offset: int,
+        *,
+        local_log_start_offset: int | None = None,
+        only_metadata: bool = False,
     ) -> RemoteLogSegmentMetadata | None:
         """The finished segment that holds an offset for a leader epoch; None when there is none now.
 
@@ -69,20 +79,40 @@ class SegmentFinder:
             tip: partition.
             leader_epoch: of the offset in the caller's lineage.
             offset: to find.
+            local_log_start_offset: what lies at or after it need not be remote.
             only_metadata: what was known before is gone.
         """
 
         def ask() -> Awaitable[RemoteLogSegmentMetadata | None]:
             return self._metadata.remote_log_segment_metadata(tip, leader_epoch, offset)
 
-        def look(index: RemoteIndex) -> RemoteLogSegmentMetadata:
+        def look(index: RemoteIndex) -> RemoteLogSegmentMetadata | None:
             found = index.find_by_offset(offset)
+            is_local = local_log_start_offset is not None and offset >= local_log_start_offset
+            if found is None and is_local:
+                return None
             lineage = (LeaderEpochEntry(leader_epoch, offset),)
             if found is None or valid_until(found.metadata, lineage, offset) is None:
                 raise _UnknownHereError
             return found.metadata
 
-        return await ask() if only_metadata else await self._answer(tip, ask, look)
+        if only_metadata:
+            self._indexes.doubt(tip, offset)
+            return await ask()
+        return await self._answer(tip, ask, look)
+
+    async def run(self, request: FetchRequest) -> SegmentRun | None:
+        """What a reader will come to, see `SegmentRuns`, without a question to metadata; None when it must be asked."""
+        tip = request.topic_id_partition
+        if request.fresh:
+            self._indexes.doubt(tip, request.fetch_offset)
+            return None
+        if not self._indexes.is_at_hand(tip):
+            return None
+        try:
+            return await self._indexes.read(tip, partial(_run, request))
+        except _UnknownHereError:
+            return None
 
     async def for_timestamp(
         self,
@@ -183,6 +213,26 @@ class SegmentFinder:
             raise _UnknownHereError
         self._telemetry.count("index.answers", 1, tip.topic)
         return answers[0]
+
+
+def _run(request: FetchRequest, index: RemoteIndex) -> SegmentRun:
+    """The run of an index that knows all that is remote of the lineage, from the offset on."""
+    offset, local_start = request.fetch_offset, request.local_log_start_offset
+    _check(index, request.lineage, offset)
+    if local_start is None or index.end_offset + 1 < local_start:
+        raise _UnknownHereError
+    chain: list[tuple[int, int, RemoteLogSegmentMetadata]] = []
+    for covered in islice(index.segments_from(offset), MAX_RUN_SEGMENTS):
+        bounds = covered.metadata.epoch_ranges().get(request.leader_epoch)
+        if bounds is None or not covered.is_whole:
+            break
+        chain.append((*bounds, covered.metadata))
+    if not chain or not chain[0][0] <= offset <= chain[0][1]:
+        raise _UnknownHereError
+    return SegmentRun(
+        segments=tuple(trimmed_run(chain, offset, request.reach_bytes)),
+        may_have_transactions=index.last_transactional_offset >= chain[0][2].start_offset,
+    )
 
 
 def _check(index: RemoteIndex, lineage: Sequence[LeaderEpochEntry], offset: int) -> None:

@@ -45,7 +45,13 @@ class SegmentLookup:
         self._absent_until_s: dict[tuple[TopicIdPartition, int, int], float] = {}
 
     async def find(
-        self, tip: TopicIdPartition, leader_epoch: int, offset: int, *, fresh: bool = False
+        self,
+        tip: TopicIdPartition,
+        leader_epoch: int,
+        offset: int,
+        *,
+        local_log_start_offset: int | None = None,
+        fresh: bool = False,
     ) -> RemoteLogSegmentMetadata | None:
         """The finished segment that holds the offset for the epoch; None when there is none now.
 
@@ -53,11 +59,18 @@ class SegmentLookup:
             tip: partition.
             leader_epoch: of the offset in the caller's lineage.
             offset: to find.
+            local_log_start_offset: see `SegmentFinder.at`.
             fresh: asks metadata even when the answer is remembered.
         """
         if not fresh and (known := self._remembered(tip, leader_epoch, offset)) is not None:
             return known
-        segment = await self._finder.at(tip, leader_epoch, offset, only_metadata=fresh)
+        segment = await self._finder.at(
+            tip,
+            leader_epoch,
+            offset,
+            local_log_start_offset=local_log_start_offset,
+            only_metadata=fresh,
+        )
         if segment is None:
             self._forget(tip, leader_epoch, offset)
             return None

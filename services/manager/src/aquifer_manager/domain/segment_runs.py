@@ -26,6 +26,9 @@ class RunLookup:
 
     async def find(self, request: FetchRequest) -> SegmentRun | None:
         """What a reader will come to; None: metadata has no runs, or is down, and other questions must be asked."""
+        run = await self._finder.run(request)
+        if run is not None:
+            return run
         runs, tip = self._runs, request.topic_id_partition
         if runs is None or self._clock.monotonic_s() < self._unsupported_until_s:
             return None

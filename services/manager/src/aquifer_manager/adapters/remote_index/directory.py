@@ -1,7 +1,7 @@
 """The rolling local remote index of one partition (SR-32, SR-33)."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -157,6 +157,17 @@ class IndexDirectory:
         """See `RemoteIndex`."""
         number = bisect_right(self._files, offset, key=lambda file: file.base_offset) - 1
         return self._files[number].find_by_offset(offset) if number >= 0 else None
+
+    def segments_from(self, offset: int) -> Iterator[CoveredSegment]:
+        """See `RemoteIndex`."""
+        number = bisect_right(self._files, offset, key=lambda file: file.base_offset) - 1
+        for file in self._files[number:] if number >= 0 else ():
+            yield from file.segments_from(max(offset, file.base_offset))
+
+    @property
+    def last_transactional_offset(self) -> int:
+        """See `RemoteIndex`."""
+        return max((file.last_transactional_offset for file in self._files), default=-1)
 
     def find_by_timestamp(self, timestamp_ms: int, min_offset: int) -> CoveredSegment | None:
         """See `RemoteIndex`."""

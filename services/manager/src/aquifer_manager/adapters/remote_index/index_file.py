@@ -1,7 +1,8 @@
 """One rolling remote log index of a partition, with its offset and time index and the segments that it covers."""
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -58,7 +59,10 @@ class IndexFile:
 
     __slots__ = (
         "_directory",
+        "_first_offsets",
+        "_index_ends",
         "_indexed_offset",
+        "_positions",
         "base_offset",
         "first_timestamp_ms",
         "last_offset",
@@ -70,6 +74,9 @@ class IndexFile:
     def __init__(self, directory: Path, base_offset: int) -> None:
         """Look at nothing yet; see `load` and `recover`."""
         self._directory = directory
+        self._first_offsets = array("q")
+        self._index_ends = array("q")
+        self._positions = array("q", [0])
         self.base_offset = base_offset
         self.last_offset = base_offset - 1
         self.size_bytes = 0
@@ -88,7 +95,7 @@ class IndexFile:
         file = cls(directory, base_offset)
         for head in file._all_records(file._read(file._segments)):
             file._note(head)
-        first = next(decode_entries(file._read(file._log, REMOTE_LOG_INDEX_ENTRY_BYTES)), None)
+        first = next(decode_entries(file._read(file._log, 0, REMOTE_LOG_INDEX_ENTRY_BYTES)), None)
         last_time = TimeIndex(file._read(file._times), base_offset).last_entry
         if file._log.stat().st_size < file.size_bytes:
             raise CorruptIndexError(f"{file._log.name}: entries are missing")
@@ -170,11 +177,9 @@ class IndexFile:
             with path.open("ab") as stream:
                 stream.write(data)
         self._note_entries(entries)
-        self._note(
-            RecordHead(
-                0, 0, self.last_offset + 1, last_offset, index_end, not metadata.txn_index_empty
-            )
-        )
+        [head] = record_heads(record)
+        position = self._positions[-1]
+        self._note(head._replace(position=position, next_position=position + len(record)))
 
     def takes(self, entries: Sequence[RemoteLogIndexEntry], last_offset: int) -> bool:
         """Whether the offsets of further chunks can be told relative to the base offset."""
@@ -188,7 +193,8 @@ class IndexFile:
 
     def find_by_offset(self, offset: int) -> CoveredSegment | None:
         """See `RemoteIndex`."""
-        return self._first(lambda head: head.first_offset <= offset <= head.last_offset)
+        found = next(self._from(bisect_right(self._first_offsets, offset) - 1), None)
+        return found if found is not None and offset <= found.last_offset else None
 
     def find_by_timestamp(self, timestamp_ms: int, min_offset: int) -> CoveredSegment | None:
         """See `RemoteIndex`."""
@@ -199,23 +205,36 @@ class IndexFile:
         start = first_reaching(log, offsets.lookup(from_offset).position, from_offset)
         for position, entry in decode_entries(log, start):
             if entry.last_timestamp_ms >= timestamp_ms and entry.last_offset >= min_offset:
-                found = self._first(partial(_holds, position))
+                found = next(self._from(bisect_right(self._index_ends, position)), None)
                 if found is not None and found.last_offset >= min_offset:
                     return found
         return None
 
     def next_with_transactions(self, offset: int) -> CoveredSegment | None:
         """See `RemoteIndex`."""
-        return self._first(lambda head: head.last_offset >= offset and head.may_have_transactions)
-
-    def _first(self, is_wanted: Callable[[RecordHead], bool]) -> CoveredSegment | None:
-        data = self._read(self._segments)
+        number = max(bisect_right(self._first_offsets, offset) - 1, 0)
+        start = self._positions[number]
+        data = self._read(self._segments, start, self._positions[-1] - start)
         for head in self._all_records(data):
-            if is_wanted(head):
-                return CoveredSegment(
-                    decode_record(data, head), head.first_offset, head.last_offset
-                )
+            if head.last_offset >= offset and head.may_have_transactions:
+                return _covered(data, head)
         return None
+
+    def segments_from(self, offset: int) -> Iterator[CoveredSegment]:
+        """Segments from the one that covers an offset on, read one by one.
+
+        Raises:
+            CorruptIndexError: the file is damaged.
+        """
+        return self._from(bisect_right(self._first_offsets, offset) - 1)
+
+    def _from(self, number: int) -> Iterator[CoveredSegment]:
+        """Segments by their number in the file."""
+        for each in range(number, len(self._first_offsets)) if number >= 0 else ():
+            start = self._positions[each]
+            data = self._read(self._segments, start, self._positions[each + 1] - start)
+            for head in self._all_records(data):
+                yield _covered(data, head)
 
     @property
     def _log(self) -> Path:
@@ -262,6 +281,9 @@ class IndexFile:
         self._segments.write_bytes(records[: kept[-1].next_position])
 
     def _note(self, head: RecordHead) -> None:
+        self._first_offsets.append(head.first_offset)
+        self._index_ends.append(head.index_end)
+        self._positions.append(head.next_position)
         self.last_offset = head.last_offset
         self.size_bytes = head.index_end
         if head.may_have_transactions:
@@ -274,13 +296,14 @@ class IndexFile:
             self.max_timestamp_ms = max(self.max_timestamp_ms, entry.last_timestamp_ms)
             self._indexed_offset = max(self._indexed_offset, entry.first_offset)
 
-    def _read(self, path: Path, most_bytes: int = -1) -> bytes:
+    def _read(self, path: Path, position: int = 0, most_bytes: int = -1) -> bytes:
         try:
             with path.open("rb") as stream:
+                stream.seek(position)
                 return stream.read(most_bytes)
         except FileNotFoundError as error:
             raise CorruptIndexError(f"{path.name} is missing") from error
 
 
-def _holds(position: int, head: RecordHead) -> bool:
-    return position < head.index_end
+def _covered(data: bytes, head: RecordHead) -> CoveredSegment:
+    return CoveredSegment(decode_record(data, head), head.first_offset, head.last_offset)
