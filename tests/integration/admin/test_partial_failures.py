@@ -50,6 +50,7 @@ class Troubled(_Cluster, _Manager, _Facts, _Storage):
     def __init__(self, failure: AquiferError, state_now: Any = FINISHED) -> None:
         self._failure = failure
         self._state_now = state_now
+        self.hosts: list[str] = []
         self.asked: set[int] = set()
 
     async def WatchClusterMetadata(self, request: Any, context: Any) -> AsyncIterator[Any]:
@@ -58,9 +59,14 @@ class Troubled(_Cluster, _Manager, _Facts, _Storage):
             for number in range(3)
         ]
         topic = cluster_pb2.Topic(name="orders", topic_id=TOPIC_ID, partitions=partitions)
-        yield cluster_pb2.WatchClusterMetadataResponse(
-            version=1, snapshot=cluster_pb2.ClusterSnapshot(topics=[topic])
-        )
+        brokers = [
+            cluster_pb2.Broker(
+                broker_id=number, alive=True, endpoints=[cluster_pb2.Endpoint(host=host, port=1)]
+            )
+            for number, host in enumerate(self.hosts)
+        ]
+        snapshot = cluster_pb2.ClusterSnapshot(topics=[topic], brokers=brokers)
+        yield cluster_pb2.WatchClusterMetadataResponse(version=1, snapshot=snapshot)
 
     async def DescribePartition(self, request: Any, context: Any) -> Any:
         state = manager_pb2.PartitionState(topic_id_partition=request.topic_id_partition)
@@ -229,3 +235,14 @@ async def test_what_no_manager_tells_is_unknown_in_the_status_and_not_nothing() 
     unknown = ("managed_partitions", "paused_partitions", "failing_partitions", "copy_lag_bytes")
     assert [totals[key] for key in unknown] == [None] * 4
     assert re.search(r"LAG BYTES +-$", shown.out, re.MULTILINE)
+
+
+async def test_a_broker_that_names_no_host_hides_nothing_of_the_others() -> None:
+    service = Troubled(InternalError("never met"))
+    service.hosts = ["127.0.0.1", "kafka..example", "127.0.0.1"]
+    async with serving(service) as admin:
+        outcome = await admin.run("status", "--json")
+    assert outcome.code == 1, outcome.err
+    brokers = outcome.document["brokers"]
+    assert [each["kafka_reachable"] for each in brokers] == [False] * 3
+    assert brokers[1]["error"].startswith("kafka..example:1: ")

@@ -154,7 +154,7 @@ async def _broker(session: Session, broker: cluster_pb2.Broker) -> Document:
     address = None
     for endpoint in broker.endpoints:
         address = f"{endpoint.host}:{endpoint.port}"
-        error = await _connect_error(endpoint.host, endpoint.port, session.options.timeout_s)
+        error = await connect_error(endpoint.host, endpoint.port, session.options.timeout_s)
         if error is None:
             break
     log_service: Document = {"state": None, "error": None}
@@ -172,15 +172,17 @@ async def _broker(session: Session, broker: cluster_pb2.Broker) -> Document:
     }
 
 
-async def _connect_error(host: str, port: int, timeout_s: float) -> str | None:
+async def connect_error(host: str, port: int, timeout_s: float) -> str | None:
     """None when a TCP connection can be made."""
     try:
         async with asyncio.timeout(timeout_s):
             _, writer = await asyncio.open_connection(host, port)
-    except OSError as error:
-        return f"{host}:{port}: {error.strerror or error}"
     except TimeoutError:
         return f"{host}:{port}: no connection in {timeout_s:g} s"
+    except OSError as error:
+        return f"{host}:{port}: {error.strerror or error}"
+    except UnicodeError as error:
+        return f"{host}:{port}: no name of a host ({error.__cause__ or error})"
     with closing(writer):
         return None
 
