@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+import pytest
 from aquifer_core.fakes.remote_log_metadata import InMemoryRemoteLogMetadataManager
 from aquifer_core.fakes.remote_storage import InMemoryRemoteStorageManager
 from aquifer_core.ids import KafkaUuid, RemoteLogSegmentId, TopicIdPartition
@@ -15,7 +16,6 @@ from aquifer_manager.domain.scrub_listings import unlisted_segments
 from fixtures.manager_world import partition
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pytest import MonkeyPatch
 
 TIP = partition()
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
@@ -116,7 +116,7 @@ async def unlisted(drawn: list[Drawn]) -> list[RemoteLogSegmentMetadata]:
 def test_what_is_stored_and_not_listed_is_found_whatever_the_pages(
     drawn: list[Drawn], page: int
 ) -> None:
-    with MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segment_pages, "_PAGE", page)
         found = asyncio.run(unlisted(drawn))
     wanted = {each.segment.segment_id for each in drawn if each.stored and not each.listed}
