@@ -87,6 +87,7 @@ class BrokerLease:
         self._on_registered = on_registered
         self._on_superseded = on_superseded
         self._lease: Lease | None = None
+        self._is_lost = False
         self._running = AsyncExitStack()
 
     @property
@@ -135,12 +136,22 @@ class BrokerLease:
     async def _renew(self) -> None:
         assert self._lease is not None
         try:
-            await self._metadata.heartbeat(self._broker.broker_id, self._lease.broker_epoch)
-        except RemoteResourceNotFoundError:
-            logger.warning("lease_lost")
+            if not self._is_lost and await self._is_renewed(self._lease):
+                return
+            # As long as it has no answer it may have happened: the epoch of before would be taken for that of a broker replaced.
+            self._is_lost = True
             self._lease = await self._register()
+            self._is_lost = False
         except PreconditionError as error:
             if error.reason is ErrorReason.STALE_BROKER_EPOCH:
                 logger.critical("broker_superseded", error=str(error))
                 self._on_superseded()
             raise
+
+    async def _is_renewed(self, lease: Lease) -> bool:
+        try:
+            await self._metadata.heartbeat(self._broker.broker_id, lease.broker_epoch)
+        except RemoteResourceNotFoundError:
+            logger.warning("lease_lost")
+            return False
+        return True
