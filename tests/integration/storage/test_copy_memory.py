@@ -38,7 +38,7 @@ async def test_the_bundle_of_a_copy_is_in_the_budget_beside_its_indexes(
     seen = []
 
     async def look(operation: str, key: str) -> None:
-        if operation == "put" and key.endswith(".indexes"):
+        if operation == "create" and key.endswith(".indexes"):
             _, peak_bytes = tracemalloc.get_traced_memory()
             seen.append((storage.writer.budget.used_bytes, peak_bytes - begin_bytes))
 

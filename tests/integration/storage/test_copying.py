@@ -13,6 +13,7 @@ from aquifer_core.errors import (
     RemoteResourceNotFoundError,
     RemoteStorageUnavailableError,
 )
+from aquifer_core.segment import RemoteLogSegmentMetadata
 from aquifer_storage.adapters.filesystem import FilesystemObjectStore
 from aquifer_storage.domain.manifest_codec import encode_abandoned
 from aquifer_storage.domain.options import StorageOptions
@@ -50,7 +51,7 @@ def is_only_a_mark(left: list[str]) -> bool:
 
 AFTER_THE_LOG = [
     ("size_bytes", ".log"),
-    ("put", ".indexes"),
+    ("create", ".indexes"),
     ("create", ".manifest"),
 ]
 STEPS = [
@@ -107,7 +108,7 @@ async def test_a_copy_that_fails_at_any_step_leaves_nothing(
 
 @pytest.mark.parametrize(
     ("operation", "suffix"),
-    [("put_part", ".log"), ("complete", ".log"), ("put", ".indexes"), ("create", ".manifest")],
+    [("put_part", ".log"), ("complete", ".log"), ("create", ".indexes"), ("create", ".manifest")],
 )
 async def test_a_copy_that_is_cancelled_at_any_step_leaves_nothing(
     storage: RemoteStorage,
@@ -212,7 +213,7 @@ async def test_a_failed_copy_does_not_delete_what_another_process_has_finished(
 
     async def race(operation: str, key: str) -> None:
         nonlocal has_raced
-        if operation == "put" and key.endswith(".indexes") and not has_raced:
+        if operation == "create" and key.endswith(".indexes") and not has_raced:
             has_raced = True
             await copied(other, segment)
             raise RemoteStorageUnavailableError("late", retry_after_ms=1)
@@ -220,6 +221,32 @@ async def test_a_failed_copy_does_not_delete_what_another_process_has_finished(
     objects.before = race
     with pytest.raises(RemoteStorageUnavailableError):
         await copied(storage, segment)
+    assert await joined(storage.fetch_log_segment(segment.metadata, 0)) == segment.log
+    findings = [step.findings async for step in storage.verify_segment(segment.metadata)]
+    assert not any(findings)
+    await other.writer.close()
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+async def test_a_copy_leaves_the_indexes_of_another_with_other_settings_alone(
+    storage: RemoteStorage, objects: HookedObjectStore, *, is_finished: bool
+) -> None:
+    """A client retried on a replica that cuts larger chunks already: the log is the same, its chunk table is not."""
+    options = replace(OPTIONS, chunk_size_bytes=2 * OPTIONS.chunk_size_bytes)
+    other = RemoteStorage(objects, options=options, writer_version="1")
+    segment = builders.segment(size_bytes=LARGE)
+    waits = ".indexes" if is_finished else ".manifest"
+    begun: list[asyncio.Task[RemoteLogSegmentMetadata]] = []
+
+    async def race(operation: str, key: str) -> None:
+        if operation == "create" and key.endswith(waits) and not begun:
+            begun.append(asyncio.create_task(copied(storage, segment)))
+            await asyncio.wait(begun)
+
+    objects.before = race
+    await copied(other, segment)
+    (first,) = begun
+    assert (first.exception() is None) == is_finished
     assert await joined(storage.fetch_log_segment(segment.metadata, 0)) == segment.log
     findings = [step.findings async for step in storage.verify_segment(segment.metadata)]
     assert not any(findings)
@@ -242,7 +269,7 @@ async def test_a_copy_fails_when_another_process_is_cleaning_up_the_same_id(
     )
 
     async def abandon(operation: str, tried: str) -> None:
-        if operation == "put" and tried.endswith(".indexes"):
+        if operation == "create" and tried.endswith(".indexes"):
             await files.create(key, encode_abandoned("test"))
 
     objects.before = abandon
@@ -456,7 +483,7 @@ async def test_deleting_waits_for_a_copy_of_the_same_id(
     reached, go = asyncio.Event(), asyncio.Event()
 
     async def hold(operation: str, key: str) -> None:
-        if operation == "put" and key.endswith(".indexes"):
+        if operation == "create" and key.endswith(".indexes"):
             reached.set()
             await go.wait()
 

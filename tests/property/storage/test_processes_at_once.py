@@ -15,6 +15,7 @@ from aquifer_core.segment import IndexType
 from aquifer_storage.domain.envelope import WrappedKey
 from aquifer_storage.domain.leftover_sweeper import LeftoverSweeper
 from aquifer_storage.domain.object_key import ObjectKeys
+from aquifer_storage.domain.options import StorageOptions
 from aquifer_storage.domain.remote_storage import RemoteStorage
 from contract.remote_storage_manager import joined
 from fixtures.hooked_object_store import COPY_OPTIONS
@@ -32,12 +33,19 @@ def segment(number: int, size_bytes: int) -> builders.BuiltSegment:
 
 
 SEGMENTS = [segment(1, 3_000), segment(2, 30_000)]
-OPTIONS = replace(COPY_OPTIONS, copy_timeout_s=60, cleanup_timeout_s=30)
+OPTIONS = replace(
+    COPY_OPTIONS, manifest_bundle_max_bytes=500, copy_timeout_s=60, cleanup_timeout_s=30
+)
+OTHERWISE = {
+    "compressing": replace(OPTIONS, codec="zstd"),
+    "in larger chunks": replace(OPTIONS, chunk_size_bytes=2 * OPTIONS.chunk_size_bytes),
+}
+"""Replicas while a setting is changed."""
 SWEEP_AFTER_S = 2 * OPTIONS.copy_timeout_s
 FAULT_RATES = (0.0, 0.05, 0.2)
 PACES = (0.05, 0.3, 1.0)
 PROCESSES = 3
-LIVES = 50
+LIVES = 40
 
 
 @dataclass(slots=True)
@@ -66,10 +74,9 @@ class Process:
     """One that may be killed."""
 
     def __init__(
-        self, bucket: SimulatedBucket, fault_rate: float, ring: Ring | None, codec: str
+        self, bucket: SimulatedBucket, fault_rate: float, ring: Ring | None, options: StorageOptions
     ) -> None:
         self.access = BucketAccess(bucket, fault_rate)
-        options = replace(OPTIONS, codec=codec)
         self.storage = RemoteStorage(
             self.access, options=options, writer_version="1", key_ring=ring
         )
@@ -87,9 +94,9 @@ class World:
         self.ring = Ring() if kind == "sealed" else None
         self._pace = chance.choice(PACES)
         fault_rate = chance.choice(FAULT_RATES)
-        codecs = ["none", "zstd"] if kind == "mixed" else ["none"]
+        others = OTHERWISE.get(kind, OPTIONS)
         self.processes = [
-            Process(self.bucket, fault_rate, self.ring, codecs[number % len(codecs)])
+            Process(self.bucket, fault_rate, self.ring, others if number % 2 else OPTIONS)
             for number in range(PROCESSES)
         ]
 
@@ -124,7 +131,7 @@ class World:
         for process in self.processes:
             await process.storage.close()
         await asyncio.sleep(1000)  # requests that were given up are carried out
-        self.processes = [Process(self.bucket, 0.0, self.ring, "none")]
+        self.processes = [Process(self.bucket, 0.0, self.ring, OPTIONS)]
         for _ in range(3):
             await self.one().sweeper.sweep()
             await asyncio.sleep(1000)
@@ -254,7 +261,7 @@ async def lived(seed: int, kind: str) -> list[Segment]:
     return segments
 
 
-@pytest.mark.parametrize("kind", ["plain", "mixed", "sealed"])
+@pytest.mark.parametrize("kind", ["plain", "sealed", *OTHERWISE])
 def test_what_was_acknowledged_stays_until_it_is_deleted_and_nothing_stays_for_ever(
     kind: str,
 ) -> None:

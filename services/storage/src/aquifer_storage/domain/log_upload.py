@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
 from types import TracebackType
 from typing import Final, Self
 
@@ -12,10 +11,10 @@ from aquifer_core.formats.checksum import Buffer
 from aquifer_storage.domain.options import StorageOptions
 from aquifer_storage.domain.part_budget import PartBudget, PartBuffer
 from aquifer_storage.domain.ports import ObjectStore, ObjectUpload, Written
+from aquifer_storage.domain.stored_bytes import is_stored
 
 # The tag of the last sealed chunk, which no two copies share.
 _END_BYTES: Final = 16
-_COMPARED_BYTES: Final = 1 << 20
 
 
 class OvertakenError(ConcurrentUpdateError):
@@ -161,17 +160,10 @@ class LogUpload:
             position = self.stored_bytes - len(self._end)
             return await self._objects.get(self._key, position, len(self._end)) == self._end
         if not self._replaces:
-            return await self._is_there(memoryview(self._buffer.data))
+            return await is_stored(self._objects, self._key, self._buffer.data)
         written = await self._objects.put(self._key, self._buffer.data)
         self.is_confirmed = written is Written.CONFIRMED
         return True
-
-    async def _is_there(self, data: memoryview) -> bool:
-        pieces = [data[at : at + _COMPARED_BYTES] for at in range(0, len(data), _COMPARED_BYTES)]
-        stored = self._objects.read(self._key, 0, [len(piece) for piece in pieces])
-        async with aclosing(stored) as found:
-            waiting = iter(pieces)
-            return all([piece == next(waiting) async for piece in found])
 
     async def _send_part(self) -> None:
         """Begin to send the full buffer, when a slot is free."""

@@ -35,6 +35,7 @@ from aquifer_storage.domain.part_budget import PartBudget
 from aquifer_storage.domain.ports import ObjectStore
 from aquifer_storage.domain.rewrapping import Rewrapped, Rewrapper
 from aquifer_storage.domain.segment_transforms import SegmentTransforms
+from aquifer_storage.domain.stored_bytes import is_stored
 from aquifer_storage.domain.task_owner import TaskOwner
 from aquifer_storage.domain.transform import SegmentTransform
 
@@ -231,7 +232,7 @@ class SegmentWriter:
             bundle = await self._threads.run(build_bundle, metadata, data, table, transform)
         is_small = len(bundle.data) <= self._options.manifest_bundle_max_bytes
         if not is_small:
-            await self._objects.put(self._keys.of(metadata).indexes, bundle.data)
+            await self._write_bundle(self._keys.of(metadata).indexes, bundle.data)
         copied = await self._manifests.create(
             Manifest(
                 metadata=metadata,
@@ -256,6 +257,21 @@ class SegmentWriter:
             chunks=len(log.chunks),
         )
         return copied
+
+    async def _write_bundle(self, key: str, data: bytes) -> None:
+        """Write the bundle unless there is one.
+
+        Another copy of the same log, by a replica with other settings, cuts it into other chunks and describes these. Whoever wrote
+        over its bundle would spoil it: its manifest may be there already.
+
+        Raises:
+            OvertakenError: there is another one.
+        """
+        if await self._objects.create(key, data):
+            return
+        is_same_size = await self._objects.size_bytes(key) == len(data)
+        if not is_same_size or not await is_stored(self._objects, key, data):
+            raise OvertakenError(f"another copy has written {key}")
 
     async def _clean_up(self, metadata: RemoteLogSegmentMetadata, upload: LogUpload) -> None:
         """Delete what a failed copy wrote, unless another copy of the same id has succeeded.
