@@ -14,9 +14,10 @@ from aquifer_manager.domain.batched_describes import BatchedBrokers
 from aquifer_manager.domain.deletion_failures import DeletionFailures
 from aquifer_manager.domain.partition_facts import PartitionFacts
 from aquifer_manager.domain.ports import LogQuery, NoTelemetry
-from aquifer_manager.domain.remote_log_manager import ManagerParts
+from aquifer_manager.domain.remote_log_manager import ManagerParts, RemoteLogManager
 from aquifer_manager.domain.tasks import TaskKey, TaskState, TaskType
 from aquifer_manager.domain.topic_config import TopicConfig
+from aquifer_manager.servicer.messages import view_pages
 from aquifer_manager.settings import ManagerSettings
 from fixtures.manager_indexes import remote_indexes
 from fixtures.manager_world import (
@@ -176,3 +177,38 @@ async def test_brokers_are_asked_about_once_a_moment_and_not_once_a_task() -> No
         calls = world.broker.describes - before
         # 2,000 runs, at most 500 logs a call. Runs whose answer was just on its way ask for themselves.
         assert calls <= 100
+
+
+async def test_a_watch_of_all_partitions_lets_others_have_their_turn() -> None:
+    """Heartbeats and cold reads wait behind nobody who looks at a hundred thousand partitions."""
+    world = Thousand()
+    world.announce()
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    watch = RemoteLogManager(world.parts).watch_partitions()
+    async with asyncio.TaskGroup() as group:
+        others = group.create_task(count_turns())
+        views = await anext(watch)
+        others.cancel()
+    await watch.aclose()
+    assert len(views) == COUNT
+    assert turns >= COUNT // 100 - 1
+
+
+async def test_a_listing_looks_at_partitions_when_it_comes_to_send_them() -> None:
+    """Nor does a listing make the views of all of them at once."""
+    world = Thousand()
+    world.announce()
+    pages = view_pages(RemoteLogManager(world.parts).list_partitions())
+    first = next(pages)
+    world.parts.registry.reconfigure(TIPS[0].topic_id, TopicConfig(retention_ms=7))
+    rest = [state for page in pages for state in page]
+    assert len(first) + len(rest) == COUNT
+    assert {state.config.retention_ms for state in first} == {-1}
+    assert {state.config.retention_ms for state in rest} == {7}

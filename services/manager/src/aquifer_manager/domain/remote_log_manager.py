@@ -1,6 +1,7 @@
 """The manager as a whole: what brokers announce and what operators ask, turned into registrations and tasks."""
 
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,6 +32,7 @@ __all__ = ["ManagerParts", "RemoteLogManager"]
 logger = structlog.get_logger(__name__)
 
 _WATCH_INTERVAL_S: Final = 1.0
+_VIEWS_AT_A_TIME: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,9 +220,9 @@ class RemoteLogManager:
             return await self._explainer.explain_offset(tip, offset)
         return await self._explainer.explain_partition(tip)
 
-    def list_partitions(self, topic: str = "") -> list[PartitionView]:
-        """State of all partitions, or those of one topic, as last observed."""
-        return [self._view(partition) for partition in self._registry.partitions(topic)]
+    def list_partitions(self, topic: str = "") -> Iterator[PartitionView]:
+        """State of all partitions, or those of one topic, as last observed; each is looked at when it is asked for."""
+        return map(self._view, self._registry.partitions(topic))
 
     def lag_by_topic(self) -> dict[str, CopyLag]:
         """Lag of all led partitions of each topic together; the age is the oldest one's."""
@@ -241,7 +243,9 @@ class RemoteLogManager:
         seen: dict[TopicIdPartition, PartitionView] = {}
         while True:
             changed = []
-            for view in self.list_partitions(topic):
+            for number, view in enumerate(self.list_partitions(topic), 1):
+                if number % _VIEWS_AT_A_TIME == 0:
+                    await asyncio.sleep(0)  # others have their turn
                 known = seen.get(view.topic_id_partition)
                 if known is None or known.timeless() != view.timeless():
                     changed.append(view)

@@ -1,7 +1,8 @@
 """Domain values of the manager <-> messages of `aquifer.manager.v1`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Final, Protocol
 
 from aquifer.common.v1 import partition_pb2 as common
@@ -219,10 +220,11 @@ def view_to_pb(view: PartitionView) -> pb.PartitionState:
     )
 
 
-def view_pages(views: list[PartitionView]) -> Iterator[list[pb.PartitionState]]:
-    """Views in messages of at most 500."""
-    for start in range(0, len(views), _PARTITIONS_A_MESSAGE):
-        yield [view_to_pb(view) for view in views[start : start + _PARTITIONS_A_MESSAGE]]
+def view_pages(views: Iterable[PartitionView]) -> Iterator[list[pb.PartitionState]]:
+    """Views in messages of at most 500, taken as they are needed."""
+    left = map(view_to_pb, views)
+    while page := list(islice(left, _PARTITIONS_A_MESSAGE)):
+        yield page
 
 
 def _task_to_pb(task: TaskState) -> pb.TaskState:
