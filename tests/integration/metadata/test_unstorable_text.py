@@ -1,5 +1,8 @@
-"""Text that PostgreSQL cannot hold (a character NUL) is the caller's to change: refused as such, not as a failure of the service."""
+"""Text that PostgreSQL cannot hold (a character NUL, keys of kilobytes) is the caller's to change: refused as such, not as a failure
+of the service.
+"""
 
+import random
 from typing import Any
 
 import pytest
@@ -9,6 +12,7 @@ from aquifer_rpc.calls import call_unary
 from fixtures.cluster_calls import Stub, create, register
 
 NUL = "a\0b"
+LONG = random.Random(1).randbytes(10_000).hex()
 
 
 @pytest.mark.parametrize(
@@ -19,6 +23,14 @@ NUL = "a\0b"
             pb.CommitOffsetsRequest(
                 group_id="g", offsets=[pb.GroupOffset(topic="t", metadata=NUL)]
             ),
+        ),
+        (
+            "CommitOffsets",
+            pb.CommitOffsetsRequest(group_id=LONG, offsets=[pb.GroupOffset(topic="t")]),
+        ),
+        (
+            "PutTransactionState",
+            pb.PutTransactionStateRequest(state=pb.TransactionState(transactional_id=LONG)),
         ),
         ("FetchOffsets", pb.FetchOffsetsRequest(group_id=NUL)),
         ("DeleteTopics", pb.DeleteTopicsRequest(names=[NUL])),

@@ -35,8 +35,8 @@ _BUSY = frozenset({"55P03", "57014"})
 """lock_not_available, query_canceled: a timeout of ours."""
 _READ_ONLY = "25006"
 """read_only_sql_transaction: a standby answers; the primary is elsewhere."""
-_UNSTORABLE = frozenset({None, "22021", "22P05"})
-"""Text with a character NUL, which the driver, the server, or its JSON refuses."""
+_UNSTORABLE = frozenset({"22021", "22P05", "54000"})
+"""character_not_in_repertoire, untranslatable_character: NUL in a text or in JSON. program_limit_exceeded: a key of kilobytes."""
 _SCHEMA = frozenset({"42P01", "42703"})
 """undefined_table, undefined_column."""
 _WRITE: Final[Mapping[str, Any]] = {"isolation_level": "READ COMMITTED"}
@@ -82,7 +82,7 @@ class Database:
         RemoteStorageUnavailableError: PostgreSQL does not answer (DATABASE_UNAVAILABLE).
         ConcurrentUpdateError: conflicts persisted through every attempt.
         PreconditionError: a table or column is missing (SCHEMA_MISMATCH).
-        InvalidRequestError: a text has a character that PostgreSQL does not hold.
+        InvalidRequestError: PostgreSQL does not hold such a text, or not as a key.
     """
 
     def __init__(self, options: DatabaseOptions, pools: PoolMetrics = POOLS) -> None:
@@ -213,7 +213,7 @@ class Database:
                 f"the database schema does not fit this service: {error.orig}",
                 reason=ErrorReason.SCHEMA_MISMATCH,
             )
-        if isinstance(error, DataError) and state in _UNSTORABLE:
+        if state in _UNSTORABLE or (state is None and isinstance(error, DataError)):
             return InvalidRequestError(
                 f"the database cannot hold a text of the request: {error.orig}"
             )
