@@ -53,3 +53,23 @@ async def test_a_failure_on_files_of_a_log_that_is_gone_is_nobodys(
     assert workshop.guard.online
     with pytest.raises(NotLeaderError):
         await log.flush()
+
+
+async def test_a_flush_without_a_free_file_that_was_cancelled_is_no_failure_of_the_disk(
+    workshop: LogWorkshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await workshop.open()
+    await log.append(client_batch(), leader_epoch=0)
+    failure = OSError(errno.EMFILE, "Too many open files")
+    held = HeldCall(monkeypatch, "fdatasync", lambda path: path.endswith(".log"), error=failure)
+    flush = asyncio.create_task(log.flush())
+    await held.wait_reached()
+
+    flush.cancel()
+    held.let_go()
+    with pytest.raises(asyncio.CancelledError):
+        await flush
+
+    assert workshop.guard.online
+    await log.flush()
+    assert log.recovery_point == 1

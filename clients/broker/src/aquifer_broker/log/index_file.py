@@ -2,9 +2,13 @@
 
 import mmap
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from aquifer_core.formats.checksum import Buffer
+
+from aquifer_broker.log.log_errors import NoFreeFileError
+from aquifer_broker.log.open_files import needs_free_file
 
 __all__ = ["IndexFile"]
 
@@ -66,13 +70,20 @@ class IndexFile:
         assert self._grown is not None, f"{self.path} is finished"
         self._grown += entry
         if len(self._grown) - self._saved_bytes >= _FLUSH_BYTES:
-            self.save()
+            # What is not saved now is with the next entry.
+            with suppress(NoFreeFileError):
+                self.save()
 
-    def save(self) -> None:
-        """Writes entries that are only in memory, without fsync."""
+    def save(self) -> bool:
+        """Writes entries that are only in memory, without fsync; answers whether there were any.
+
+        Raises:
+            NoFreeFileError: They stay in memory.
+        """
         if self._grown is None or len(self._grown) == self._saved_bytes:
-            return
-        descriptor = os.open(self.path, os.O_WRONLY)
+            return False
+        with needs_free_file(self.path):
+            descriptor = os.open(self.path, os.O_WRONLY)
         try:
             rest = bytes(self._grown[self._saved_bytes :])
             while rest:
@@ -81,17 +92,12 @@ class IndexFile:
                 rest = rest[count:]
         finally:
             os.close(descriptor)
+        return True
 
-    def finish(self) -> bool:
-        """Writes everything and lets go of the memory; the index is read-only until `start_growing`.
-
-        Returns:
-            Whether there was anything to write.
-        """
-        changed = self._grown is not None and len(self._grown) > self._saved_bytes
+    def finish(self) -> None:
+        """Writes everything and lets go of the memory; the index is read-only until `start_growing`."""
         self.save()
         self._grown = None
-        return changed
 
     def truncate(self, size_bytes: int) -> None:
         """Drops entries behind a size."""
@@ -110,7 +116,7 @@ class IndexFile:
         self.release()
 
     def _map_file(self) -> None:
-        with self.path.open("rb") as file:
+        with needs_free_file(self.path), self.path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             if not size:
                 return

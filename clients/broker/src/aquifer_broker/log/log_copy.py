@@ -77,9 +77,8 @@ class LogCopy:
         with ExitStack() as pins:
             with self._guard:
                 # As at a clean shutdown: the time index tells the largest timestamp.
-                if segments[-1].finish():
+                if segments[-1].prepare_end() and segments[-1] not in self._state.finished:
                     self._state.finished.append(segments[-1])
-                segments[-1].start_growing()
                 for segment in segments:
                     segment.save_indexes()
                     pins.enter_context(segment.log_file.pinned())

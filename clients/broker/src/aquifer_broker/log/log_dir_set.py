@@ -7,12 +7,13 @@ from typing import NoReturn
 
 import structlog
 from aquifer_core.errors import InvalidConfigurationError
+from aquifer_core.formats.segment_files import partition_directory
 from aquifer_core.ids import KafkaUuid, TopicIdPartition
 
 from aquifer_broker.log.found_logs import FoundLog
 from aquifer_broker.log.log_dir import LogDir, read_topic_id
 from aquifer_broker.log.log_dir_admission import admit_log_dirs
-from aquifer_broker.log.log_errors import LogStorageError
+from aquifer_broker.log.log_errors import LogStorageError, NoFreeFileError
 from aquifer_broker.log.log_view import LogView
 from aquifer_broker.log.move_notes import MOVING_TO_NAME, has_note
 from aquifer_broker.log.rival_logs import RivalLogs
@@ -205,6 +206,7 @@ class LogDirSet:
 
         Raises:
             LogStorageError: The dir is offline; the partition is forgotten all the same.
+            NoFreeFileError: It is renamed, which a power cut may undo.
         """
         home = self._homes.pop(key, None)
         self._topic_ids.pop(key, None)
@@ -212,8 +214,8 @@ class LogDirSet:
             return None
         home.checkpoints.forget(key)
         with home.guard:
-            path = home.partitions().get(key)
-            return None if path is None else home.put_aside(path, suffix)
+            path = home.path / partition_directory(*key)
+            return home.put_aside(path, suffix) if path.exists() else None
 
     def find(self, path: Path) -> LogDir:
         """One of the dirs, online.
@@ -246,7 +248,7 @@ class LogDirSet:
             try:
                 if log_dir.guard.online:
                     self._finish(log_dir, logs, failed)
-            except LogStorageError as error:
+            except (LogStorageError, NoFreeFileError) as error:
                 logger.error("log_dir_not_closed", log_dir=str(log_dir.path), error=str(error))
             finally:
                 log_dir.close()

@@ -71,6 +71,13 @@ class LogStorageError(UnavailableError):
     default_reason = ErrorReason.NOT_READY
 
 
+class NoFreeFileError(UnavailableError):
+    """The process may open no more files now (KAFKA_STORAGE_ERROR); nothing was changed, and the disk is not to blame."""
+
+    kafka_error_code: ClassVar[int] = 56
+    default_reason = ErrorReason.NOT_READY
+
+
 class OffsetsOutOfOrderError(InvalidRequestError):
     """A replicated batch does not follow the end of the log; the follower must truncate first."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from aquifer_core.formats.checksum import Buffer
 
 from aquifer_broker.log.disk_work import on_disk
+from aquifer_broker.log.open_files import needs_free_file
 
 __all__ = ["LogFile"]
 
@@ -44,9 +45,14 @@ class LogFile:
 
     @property
     def descriptor(self) -> int:
-        """The open descriptor; only valid until control returns to the event loop unless pinned."""
+        """The open descriptor; only valid until control returns to the event loop unless pinned.
+
+        Raises:
+            NoFreeFileError: There is none to be had now.
+        """
         if self._descriptor < 0:
-            self._descriptor = os.open(self.path, os.O_RDWR)
+            with needs_free_file(self.path):
+                self._descriptor = os.open(self.path, os.O_RDWR)
         return self._descriptor
 
     @contextmanager

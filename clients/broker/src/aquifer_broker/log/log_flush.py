@@ -9,6 +9,7 @@ from aquifer_core.formats.segment_files import LEADER_EPOCH_CHECKPOINT_NAME
 
 from aquifer_broker.log.atomic_file import fsync_directory, fsync_path, write_atomically
 from aquifer_broker.log.disk_work import on_disk
+from aquifer_broker.log.log_errors import NoFreeFileError
 from aquifer_broker.log.log_segment import LogSegment
 from aquifer_broker.log.log_state import LogState
 from aquifer_broker.log.producer_snapshots import snapshot_path
@@ -69,7 +70,7 @@ async def _save_leader_epochs(state: LogState) -> None:
     state.epochs_saved = True
     try:
         await on_disk(write_atomically, state.directory / LEADER_EPOCH_CHECKPOINT_NAME, text)
-    except OSError:
+    except (OSError, NoFreeFileError):
         state.epochs_saved = False
         raise
 

@@ -75,6 +75,25 @@ def load_log(
         LogSegment(directory, base_offset, config, now_ms=now_ms, create=False)
         for base_offset in _base_offsets(directory)
     ]
+    try:
+        return _load(
+            directory, topic_id_partition, config, checkpoints, segments=segments, now_ms=now_ms
+        )
+    except BaseException:
+        for segment in segments:
+            segment.release()
+        raise
+
+
+def _load(
+    directory: Path,
+    topic_id_partition: TopicIdPartition,
+    config: LogConfig,
+    checkpoints: LogCheckpoints,
+    *,
+    segments: list[LogSegment],
+    now_ms: int,
+) -> LogState:
     saved_epochs = _load_epochs(directory)
     epochs = LeaderEpochCache(saved_epochs or ())
     recovered = _recover(directory, config, segments, epochs, checkpoints)

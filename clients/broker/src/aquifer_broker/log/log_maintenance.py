@@ -114,7 +114,10 @@ class LogMaintenance:
 
         async def flush(log: PartitionLog) -> None:
             async with slots:
-                await self._attempt(log, log.flush_rolled)
+                flushed = await self._attempt(log, log.flush_rolled)
+            if not flushed:
+                self._rolled.add(log.topic_id_partition)
+                return
             for listener in self._listeners:
                 listener(log.topic_id_partition)
 
@@ -148,11 +151,13 @@ class LogMaintenance:
                 log_dir.checkpoints.take(here)
                 await on_disk(log_dir.checkpoints.save)
 
-    async def _attempt(self, log: PartitionLog, action: Callable[[], Awaitable[None]]) -> None:
+    async def _attempt(self, log: PartitionLog, action: Callable[[], Awaitable[None]]) -> bool:
         try:
             await action()
         except AquiferError as error:
             self._report(log, error)
+            return False
+        return True
 
     @staticmethod
     def _report(log: PartitionLog, error: AquiferError) -> None:

@@ -18,11 +18,11 @@ from aquifer_broker.log.file_cleaner import FileCleaner
 from aquifer_broker.log.log_config import LogConfig
 from aquifer_broker.log.log_dir import DELETE_SUFFIX, STRAY_SUFFIX, LogDir
 from aquifer_broker.log.log_dir_set import LogDirSet
-from aquifer_broker.log.log_errors import LogStorageError
+from aquifer_broker.log.log_errors import LogStorageError, NoFreeFileError
 from aquifer_broker.log.log_maintenance import LogMaintenance, LogManagerSettings
 from aquifer_broker.log.log_moves import FutureLog, LogMoves
 from aquifer_broker.log.log_resources import LogResources
-from aquifer_broker.log.open_files import raise_open_files_limit
+from aquifer_broker.log.open_files import needs_free_file, raise_open_files_limit
 from aquifer_broker.log.partition_log import PartitionLog
 
 __all__ = ["LogManager"]
@@ -280,7 +280,7 @@ class LogManager:
     async def _load(
         self, topic_id_partition: TopicIdPartition, config: LogConfig, home: LogDir
     ) -> PartitionLog:
-        with home.guard:
+        with home.guard, needs_free_file(home.path):
             directory = await on_disk(self._dirs.prepare, home, topic_id_partition)
         return await PartitionLog.open(
             directory,
@@ -317,8 +317,8 @@ class LogManager:
             await log.retire()
         try:
             path = await on_disk(self._dirs.put_aside, key, suffix)
-        except LogStorageError:
-            # The dir is gone; if it comes back, the log in it is a stray.
+        except (LogStorageError, NoFreeFileError):
+            # If the dir is gone and comes back, the log in it is a stray; a renamed one goes at the next start.
             return
         if path is not None and suffix == DELETE_SUFFIX:
             delay_ms = (log.config if log else self._default_config).file_delete_delay_ms

@@ -14,6 +14,7 @@ from aquifer_broker.log.disk_work import on_disk
 from aquifer_broker.log.log_copy import LogCopy
 from aquifer_broker.log.log_dir import LogDir
 from aquifer_broker.log.log_resources import LogResources
+from aquifer_broker.log.open_files import needs_free_file
 from aquifer_broker.log.partition_log import PartitionLog
 
 __all__ = ["FutureLog", "LogMoves"]
@@ -81,7 +82,7 @@ class LogMoves:
         await self.cancel(key)
         if log.directory.parent == target.path:
             return
-        with target.guard:
+        with target.guard, needs_free_file(target.path):
             future = await on_disk(target.make_future, partition_directory(*key))
         copy = log.start_copy(future)
         task = asyncio.create_task(self._run(log, target, copy, future), name=f"move {future.name}")
@@ -109,7 +110,7 @@ class LogMoves:
         key = _key(log)
         left = log.directory
         try:
-            with target.guard:
+            with target.guard, needs_free_file(target.path):
                 for _ in range(_ROUNDS):
                     if await copy.copy_new() < _SMALL_REST_BYTES:
                         break

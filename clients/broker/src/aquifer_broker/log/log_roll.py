@@ -7,6 +7,7 @@ import structlog
 from aquifer_broker.log.log_resources import LogResources
 from aquifer_broker.log.log_segment import LogSegment
 from aquifer_broker.log.log_state import LogState
+from aquifer_broker.log.open_files import needs_free_file
 from aquifer_broker.log.producer_snapshots import mark_snapshot_deleted, write_snapshot
 
 __all__ = ["delete_segments", "roll_log"]
@@ -21,19 +22,22 @@ def roll_log(state: LogState, resources: LogResources, base_offset: int) -> LogS
     stays.
 
     Raises:
+        NoFreeFileError: The active segment goes on, and may be appended to.
         OSError: The disk failed.
     """
     active = state.segments.active
     base_offset = max(base_offset, state.log_end_offset)
     if active.base_offset == base_offset:
         return active
-    if active.finish():
+    if active.prepare_end() and active not in state.finished:
         state.finished.append(active)
-    state.producers.map_end_offset = base_offset
-    write_snapshot(state.directory, state.producers)
-    segment = LogSegment(
-        state.directory, base_offset, state.config, now_ms=resources.clock.now_ms(), create=True
-    )
+    with needs_free_file(state.directory):
+        state.producers.map_end_offset = base_offset
+        write_snapshot(state.directory, state.producers)
+        segment = LogSegment(
+            state.directory, base_offset, state.config, now_ms=resources.clock.now_ms(), create=True
+        )
+    active.finish()
     state.segments.add(segment)
     resources.on_rolled(state.topic_id_partition)
     logger.info(

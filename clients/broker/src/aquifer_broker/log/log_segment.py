@@ -76,13 +76,14 @@ class LogSegment:
         if create:
             path(TRANSACTION_INDEX_SUFFIX).unlink(missing_ok=True)
         self.base_offset = base_offset
-        self.log_file = LogFile(path(LOG_SUFFIX), create=create)
+        # First what keeps no file open, so that a failure leaves none.
         self.offset_index_file = IndexFile(
             path(OFFSET_INDEX_SUFFIX), OFFSET_INDEX_ENTRY_BYTES, create=create
         )
         self.time_index_file = IndexFile(
             path(TIME_INDEX_SUFFIX), TIME_INDEX_ENTRY_BYTES, create=create
         )
+        self.log_file = LogFile(path(LOG_SUFFIX), create=create)
         self.transaction_index = TransactionIndexFile(path(TRANSACTION_INDEX_SUFFIX))
         self.max_timestamp_ms = -1
         self.offset_of_max_timestamp = base_offset
@@ -168,11 +169,18 @@ class LogSegment:
             self._bytes_since_index_entry = 0
         self._bytes_since_index_entry += batch.size_bytes
 
+    def prepare_end(self) -> bool:
+        """Completes the index files, as if nothing else came; answers whether that changed one. It may grow on all the same."""
+        self._append_time_entry()
+        changed = self.offset_index_file.save()
+        return self.time_index_file.save() or changed
+
     def finish(self) -> bool:
         """Ends growing: the last time index entry, index files complete; answers whether that changed a file."""
-        self._append_time_entry()
-        changed = self.offset_index_file.finish()
-        return self.time_index_file.finish() or changed
+        changed = self.prepare_end()
+        self.offset_index_file.finish()
+        self.time_index_file.finish()
+        return changed
 
     def start_growing(self) -> None:
         """Makes the segment the active one.

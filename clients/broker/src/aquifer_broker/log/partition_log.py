@@ -24,6 +24,7 @@ from aquifer_broker.log.log_roll import roll_log
 from aquifer_broker.log.log_state import LogState
 from aquifer_broker.log.log_truncation import restart_log, truncate_log
 from aquifer_broker.log.log_values import AppendInfo, AppendOrigin
+from aquifer_broker.log.open_files import needs_free_file
 from aquifer_broker.log.producer_snapshots import write_snapshot
 from aquifer_broker.log.readable_log import ReadableLog
 from aquifer_broker.log.remote_check import remove_check
@@ -62,8 +63,12 @@ class PartitionLog(ReadableLog):
         """Loads the log in a directory, recovers it unless `checkpoints` say that it was closed cleanly, or makes a new one.
 
         It counts as replicated until `set_replicated` says otherwise.
+
+        Raises:
+            NoFreeFileError: It may be loaded again when there is one.
+            LogStorageError: The log dir failed.
         """
-        with resources.guard:
+        with resources.guard, needs_free_file(directory):
             state = await on_disk(
                 load_log,
                 directory,

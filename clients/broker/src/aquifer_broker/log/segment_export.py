@@ -12,6 +12,7 @@ from aquifer_core.segment import LogSegmentData
 from aquifer_broker.log.log_file import LogFile
 from aquifer_broker.log.log_state import LogState
 from aquifer_broker.log.log_values import RolledSegment
+from aquifer_broker.log.open_files import needs_free_file
 from aquifer_broker.log.producer_snapshots import snapshot_path
 from aquifer_broker.log.storage_guard import LogGuard
 
@@ -84,7 +85,7 @@ async def export_segment(
     end = following.base_offset
     transactions = segment.transaction_index
     with segment.log_file.pinned():
-        with guard:
+        with guard, needs_free_file(segment.log_file.path):
             data = LogSegmentData(
                 log_segment=FileLogSource(segment.log_file, guard),
                 offset_index=bytes(segment.offset_index_file.data),

@@ -9,6 +9,7 @@ import structlog
 from aquifer_core.errors import NotLeaderError
 
 from aquifer_broker.log.log_errors import LogStorageError
+from aquifer_broker.log.open_files import NO_FREE_FILE
 
 __all__ = ["LogGuard", "StorageGuard"]
 
@@ -77,10 +78,11 @@ class StorageGuard:
 
 def _disk_failure(error: BaseException | None) -> OSError | None:
     """The disk's error in what was raised: itself, or what was found when a caller no longer waited for it."""
-    failure = error.__cause__ if isinstance(error, asyncio.CancelledError) else error
-    if isinstance(failure, OSError) and not isinstance(failure, TimeoutError):
-        return failure
-    return None
+    cancelled = isinstance(error, asyncio.CancelledError)
+    failure = error.__cause__ if error is not None and cancelled else error
+    if not isinstance(failure, OSError) or isinstance(failure, TimeoutError):
+        return None
+    return None if cancelled and failure.errno in NO_FREE_FILE else failure
 
 
 class LogGuard:
