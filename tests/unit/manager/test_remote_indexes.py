@@ -208,6 +208,39 @@ async def test_nothing_is_written_while_nothing_is_remote(world: TaskWorld, tmp_
     assert os.listdir(tmp_path) == []
 
 
+async def test_what_fails_while_it_is_cancelled_is_opened_anew(world: TaskWorld) -> None:
+    """What it left on the disk must not be appended to; a reader that only gives up costs nobody anything."""
+    log = world.leading()
+    world.roll(log, 1)
+    await world.copy()
+    await updated(world)
+    loop = asyncio.get_running_loop()
+    for error in (None, OSError("the disk is full")):
+        entered, leave = asyncio.Event(), asyncio.Event()
+
+        def work(
+            _: RemoteIndex,
+            entered: asyncio.Event = entered,
+            leave: asyncio.Event = leave,
+            error: OSError | None = error,
+        ) -> None:
+            loop.call_soon_threadsafe(entered.set)
+            asyncio.run_coroutine_threadsafe(leave.wait(), loop).result(30)
+            if error is not None:
+                raise error
+
+        reading = asyncio.create_task(world.indexes.read(TIP, work))
+        await entered.wait()
+        reading.cancel()
+        await asyncio.sleep(0)
+        leave.set()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        assert world.indexes.is_at_hand(TIP) == (error is None)
+    assert await covered(world) == [(0, 99)]
+    assert world.indexes.is_at_hand(TIP)
+
+
 def make_old(directory: Path) -> None:
     for path in directory.rglob("*"):
         os.utime(path, (0, 0))

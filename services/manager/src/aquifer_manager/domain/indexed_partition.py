@@ -78,8 +78,11 @@ class IndexedPartition:
                     self._index = await _in_thread(lambda: self.store.open(self.topic_id_partition))
                 index = self._index
                 return await _in_thread(lambda: work(index))
-            except (CorruptIndexError, OSError, asyncio.CancelledError) as error:
-                # Also when cancelled: nobody hears how the work in the thread has ended.
+            except asyncio.CancelledError as cancelled:
+                if cancelled.__cause__ is not None:
+                    self._index, self.reached = None, None
+                raise
+            except (CorruptIndexError, OSError) as error:
                 self._index, self.reached = None, None
                 if isinstance(error, CorruptIndexError):
                     await _in_thread(lambda: self.store.delete(self.topic_id_partition))
@@ -110,12 +113,15 @@ def _clean(index: RemoteIndex, log_start_offset: int) -> int:
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
-    """Runs in a thread to its end, also when cancelled: what it does to files must not meet what others do."""
+    """Runs in a thread to its end, also when cancelled: what it does to files must not meet what others do.
+
+    A cancellation is raised from what the work failed with, which nobody hears of otherwise.
+    """
     running = asyncio.create_task(asyncio.to_thread(work))
     try:
         return await asyncio.shield(running)
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as cancelled:
         await asyncio.wait([running])
-        if not running.cancelled():
-            running.exception()  # asyncio complains of errors that nobody looks at
-        raise
+        if running.cancelled():
+            raise
+        raise cancelled from running.exception()
