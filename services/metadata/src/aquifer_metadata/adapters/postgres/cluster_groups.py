@@ -2,16 +2,20 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, delete, func, select
+from sqlalchemy import ColumnElement, delete, select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from aquifer_metadata.adapters.postgres.cluster_rows import names_one_of
 from aquifer_metadata.adapters.postgres.database import Database
-from aquifer_metadata.adapters.postgres.tables import broker, group_offset
+from aquifer_metadata.adapters.postgres.tables import group_offset
 from aquifer_metadata.domain.cluster import GroupCoordinator, GroupOffset, TopicPartition
 from aquifer_metadata.domain.coordination import check_coordinator
 
+_REGISTRATIONS = text("""
+SELECT max(broker_epoch) FILTER (WHERE alive AND broker_id = :broker_id) AS live_epoch,
+  coalesce(max(broker_epoch), 0) AS newest_epoch FROM broker
+""")
 _VALUES = ("offset", "leader_epoch", "metadata", "commit_timestamp_ms")
 
 
@@ -115,10 +119,5 @@ def _named(partitions: Sequence[TopicPartition]) -> ColumnElement[bool]:
 async def _check(connection: AsyncConnection, said: GroupCoordinator | None) -> None:
     if said is None:
         return
-    own = broker.c.broker_id == said.broker_id
-    query = select(
-        func.max(broker.c.broker_epoch).filter(own, broker.c.alive).label("live_epoch"),
-        func.coalesce(func.max(broker.c.broker_epoch), 0).label("newest_epoch"),
-    )
-    found = (await connection.execute(query)).one()
+    found = (await connection.execute(_REGISTRATIONS, {"broker_id": said.broker_id})).one()
     check_coordinator(said, found.live_epoch, found.newest_epoch)
