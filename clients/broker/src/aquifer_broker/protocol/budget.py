@@ -18,6 +18,11 @@ class RequestBudget:
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         self.used_bytes = 0
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether there are waiters."""
+        return bool(self._waiting)
+
     def take(self, size_bytes: int, granted: Callable[[], None]) -> bool:
         """Takes the bytes now and returns True, or returns False and calls `granted` once they were taken."""
         if not self._waiting and self._fits(size_bytes):

@@ -53,6 +53,12 @@ class ConnectionState:
             and self._queued_bytes < _MAX_QUEUED_BYTES
         )
 
+    @property
+    def holds_up_others(self) -> bool:
+        """Whether others wait for the budget while a part of it is kept for a request of which the rest has not come."""
+        waits_for_rest = not self._waiting and self._decoder.partial_frame_bytes > 0
+        return waits_for_rest and self._budget.is_waited_for
+
     def buffer(self) -> memoryview:
         """Where the next received bytes go."""
         return self._decoder.buffer()

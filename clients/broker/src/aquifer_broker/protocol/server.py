@@ -22,6 +22,8 @@ logger = structlog.get_logger(__name__)
 
 _WRITE_HIGH_WATER_BYTES: Final = 1024 * 1024
 _LARGE_REPLY_BYTES: Final = 256 * 1024
+_STALL_S: Final = 30.0
+"""Silence in the middle of a request, when others wait for its room. Clients that are alive repeat what was lost on the way much sooner."""
 _SLICE_BYTES: Final = 1024 * 1024 + 64 * 1024
 """What clients ask of a partition by default, with what goes around it: a third of a millisecond. Smaller slices cost readers more."""
 
@@ -51,10 +53,19 @@ class _KafkaConnection(asyncio.BufferedProtocol):
         self._client: Client
         self._last_active_s = 0.0
 
+    @property
+    def host(self) -> str:
+        """Where the client is."""
+        return self._client.host
+
     def is_idle_since(self, oldest_s: float) -> bool:
         """No traffic since then, and neither a request in work nor one whose answer the client still takes."""
         waits_for_client = not self.busy or not self._drained.is_set()
         return waits_for_client and self._last_active_s < oldest_s
+
+    def holds_up_others_since(self, oldest_s: float) -> bool:
+        """No traffic since then, in the middle of a request, while others wait for the room that is kept for it."""
+        return self._state.holds_up_others and self.is_idle_since(oldest_s)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports do not derive from asyncio's.
@@ -166,6 +177,8 @@ class _KafkaConnection(asyncio.BufferedProtocol):
 
     def _resume_reading(self) -> None:
         if self._paused and not self._client.gone:
+            # It was the broker that was silent.
+            self._touch()
             self._paused = False
             self._transport.resume_reading()
 
@@ -186,6 +199,7 @@ class KafkaServer:
         max_request_bytes: int,
         request_budget: RequestBudget,
         max_idle_s: float = 600.0,
+        max_stall_s: float = _STALL_S,
         max_connections: int = 2**31 - 1,
         drain_timeout_s: float = 5.0,
         ssl_context: ssl.SSLContext | None = None,
@@ -199,6 +213,7 @@ class KafkaServer:
         self._host = host
         self._port = port
         self._max_idle_s = max_idle_s
+        self._max_stall_s = max_stall_s
         self._max_connections = max_connections
         self._drain_timeout_s = drain_timeout_s
         self._ssl_context = ssl_context
@@ -257,10 +272,13 @@ class KafkaServer:
                 await self._server.wait_closed()
 
     async def close_idle(self) -> None:
-        """Closes connections without traffic for `connections.max.idle.ms`; called now and then."""
-        oldest_s = asyncio.get_running_loop().time() - self._max_idle_s
+        """Closes connections without traffic for `connections.max.idle.ms`, or that hold up others; called now and then."""
+        now_s = asyncio.get_running_loop().time()
         for connection in tuple(self._connections):
-            if connection.is_idle_since(oldest_s):
+            if connection.holds_up_others_since(now_s - self._max_stall_s):
+                logger.warning("client_stalled", listener=self.listener, client=connection.host)
+                connection.abort()
+            elif connection.is_idle_since(now_s - self._max_idle_s):
                 connection.abort()
 
     def adopt(self, connection: _KafkaConnection) -> None:
