@@ -11,8 +11,9 @@ from aquifer_core.errors import InvalidConfigurationError, NotLeaderError
 from aquifer_core.formats.meta_properties import parse_meta_properties
 from aquifer_core.formats.offset_checkpoint import parse_offsets
 from aquifer_core.ids import KafkaUuid, TopicIdPartition
-from fixtures.broker_logs import TOPIC_ID, client_batch
+from fixtures.broker_logs import TOPIC_ID, client_batch, read_values
 from fixtures.polling import eventually
+from fixtures.power_cut import PowerCut
 
 _OTHER_ID = KafkaUuid(bytes(range(1, 17)))
 
@@ -195,3 +196,19 @@ async def test_a_failed_dir_takes_only_its_own_logs_down(tmp_path: Path) -> None
 def test_kafkas_storage_error_is_what_clients_see() -> None:
     assert LogStorageError("offline").kafka_error_code == 56
     assert errno.ENOSPC == 28
+
+
+async def test_a_log_dir_that_the_broker_has_made_survives_a_power_cut(tmp_path: Path) -> None:
+    """With what was flushed in it."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    with PowerCut() as power:
+        async with _manager(disk / "kafka" / "logs") as manager:
+            log = await manager.open_log(_partition())
+            await log.append(client_batch(value=b"kept"), leader_epoch=0)
+            await log.flush()
+            power.leave(disk, tmp_path / "left")
+
+    left = tmp_path / "left" / "kafka" / "logs"
+    async with _manager(left) as manager:
+        assert await read_values(await manager.open_log(_partition())) == [(0, b"kept")]

@@ -86,7 +86,7 @@ class LogDir:
         self.checkpoints = DirCheckpoints(path)
         try:
             with self.guard:
-                path.mkdir(parents=True, exist_ok=True)
+                _make(path)
                 self._take_lock()
                 self._read_identity()
                 self.known = self._read_known()
@@ -244,6 +244,14 @@ class LogDir:
             return KnownDirs()
         except CorruptIndexError as error:
             raise OSError(errno.EIO, f"{path} cannot be read: {error}") from error
+
+
+def _make(path: Path) -> None:
+    """Makes a dir and those above it, durably: what is in it later must not go with its name."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        fsync_directory(each.parent)
 
 
 def _unique_name(name: str, suffix: str) -> str:
