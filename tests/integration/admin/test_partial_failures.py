@@ -1,6 +1,5 @@
 """A failure with one partition or segment hides nothing of what was found in the others."""
 
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -190,14 +189,13 @@ async def test_a_failure_with_one_segment_stops_no_other(command: str) -> None:
     service = Troubled(InternalError("it broke"))
     async with serving(service) as admin:
         outcome = await admin.run(*WHOLE_TOPIC[command], "--json")
-        shown = await admin.run(*WHOLE_TOPIC[command])
     assert outcome.code == 1
     document = outcome.document
     assert (document["ok"], service.asked) == (False, {0, 1, 2})
     assert [row["segment_id"] for row in document["segments"]] == [IDS[0], IDS[2]]
     [error] = document["errors"]
     assert (error["segment_id"], error["error_reason"]) == (IDS[1], "INTERNAL")
-    assert (shown.code, "it broke" in shown.out) == (1, True)
+    assert "it broke" in error["error"]
 
 
 @pytest.mark.parametrize("command", WHOLE_TOPIC)
@@ -228,13 +226,11 @@ async def test_what_no_manager_tells_is_unknown_in_the_status_and_not_nothing() 
     """Who watches the lag must not read 0 while the manager is away."""
     async with serving(Troubled(InternalError("never met"))) as admin:
         outcome = await replace(admin, manager="127.0.0.1:1").run("status", "--json")
-        shown = await replace(admin, manager="127.0.0.1:1").run("status")
     assert outcome.code == 1
     totals = outcome.document["partitions"]
     assert (totals["topics"], totals["partitions"], totals["leaderless_partitions"]) == (1, 3, 0)
     unknown = ("managed_partitions", "paused_partitions", "failing_partitions", "copy_lag_bytes")
     assert [totals[key] for key in unknown] == [None] * 4
-    assert re.search(r"LAG BYTES +-$", shown.out, re.MULTILINE)
 
 
 async def test_a_broker_that_names_no_host_hides_nothing_of_the_others() -> None:
