@@ -142,3 +142,41 @@ async def test_who_cancels_an_upload_gets_a_cancellation() -> None:
         upload.cancel()
         with pytest.raises(asyncio.CancelledError):
             await upload
+
+
+async def test_an_upload_goes_to_the_replica_that_is_there() -> None:
+    """Nothing was sent yet, so nothing is sent twice: a replica that is away fails no copies."""
+    received: list[int] = []
+
+    async def taking(requests: Any, context: Any) -> Any:
+        received.append(len([each async for each in requests]))
+        return pb.CopyLogSegmentDataResponse()
+
+    async with (
+        serving(ScriptedStorage(copy=taking)) as server,
+        connect(["127.0.0.1:1", f"127.0.0.1:{server.port}"]) as channel,
+    ):
+        stub = pb_grpc.RemoteStorageServiceStub(channel)
+        for key in range(16):
+            await call_upload(
+                stub.CopyLogSegmentData,
+                messages(3, SMALL_BYTES),
+                deadline_s=DEADLINE_S,
+                affinity=bytes([key]),
+            )
+
+    assert received == [3] * 16
+
+
+async def test_an_upload_that_was_begun_is_not_repeated() -> None:
+    async def failing(requests: Any, context: Any) -> Any:
+        await anext(aiter(requests))
+        raise RemoteStorageUnavailableError("the store is away")
+
+    servicer = ScriptedStorage(copy=failing)
+    async with talking(servicer) as (stub, _):
+        assert (
+            await outcome(stub, messages(3, SMALL_BYTES)) == RemoteStorageUnavailableError.__name__
+        )
+
+    assert servicer.calls == 1

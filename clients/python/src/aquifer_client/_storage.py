@@ -41,7 +41,7 @@ class GrpcRemoteStorageManager(RemoteStorageManager):
     """A RemoteStorageManager that asks the storage service.
 
     Every call of one segment goes to the same endpoint while that answers (rendezvous hash of the segment id), so that the
-    caches of replicas do not overlap; calls are repeated as `aquifer_rpc` repeats them, copies are not.
+    caches of replicas do not overlap; calls are repeated as `aquifer_rpc` repeats them, copies only until a replica is connected.
     """
 
     def __init__(self) -> None:

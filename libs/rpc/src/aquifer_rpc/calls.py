@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -13,8 +12,8 @@ import grpc.aio
 from aquifer_rpc.attempts import CALL_FAILURES, Attempts, CallOptions
 from aquifer_rpc.call_record import CallRecord
 from aquifer_rpc.endpoints import Endpoint, Endpoints
-from aquifer_rpc.peer_status import PeerStatus
 from aquifer_rpc.retry import RetryPolicy
+from aquifer_rpc.sender import Sender
 
 Req = TypeVar("Req")
 Res = TypeVar("Res")
@@ -76,7 +75,7 @@ async def call_upload(
     deadline_s: float | None = None,
     affinity: bytes | None = None,
 ) -> Res:
-    """Calls a client-streaming RPC; never repeated, since the requests can be read once.
+    """Calls a client-streaming RPC; repeated only until a server is connected, since the requests can be read once.
 
     An answer before the last request ends the call, and the remaining requests are not read. A failing source of requests
     cancels the RPC.
@@ -162,25 +161,25 @@ class Method:
     ) -> Any:
         """See `call_upload`."""
         with CallRecord(self.name) as record:
-            attempts = self._attempts(deadline_s, False, affinity, record)
-            endpoint, timeout_s = attempts.next()
-            call = status = None
-            try:
-                call = self._start(endpoint, record, timeout_s)
-                status = PeerStatus(call)
-                async with status.sending():
-                    async for request in requests:
-                        if not await _written(call, request):
-                            break
+            attempts = self._attempts(deadline_s, True, affinity, record)
+            while True:
+                endpoint, timeout_s = attempts.next()
+                call = sender = None
+                try:
+                    call = self._start(endpoint, record, timeout_s)
+                    sender = Sender(call)
+                    await sender.send(requests)
+                    answer = await call
+                except CALL_FAILURES as error:
+                    if sender is None or not sender.connected:
+                        await attempts.failed(endpoint, error)
                     else:
-                        await _written(call, None)
-                answer = await call
-            except CALL_FAILURES as error:
-                attempts.give_up(endpoint, error if status is None else status.instead_of(error))
-            finally:
-                _cancel(call)
-            attempts.succeeded(endpoint)
-            return answer
+                        attempts.give_up(endpoint, sender.instead_of(error))
+                else:
+                    attempts.succeeded(endpoint)
+                    return answer
+                finally:
+                    _cancel(call)
 
     def _attempts(
         self,
@@ -212,15 +211,3 @@ def _cancel(call: Any | None) -> None:
     """Ends a call that is still under way, whatever the reason it is left for."""
     if call is not None:
         call.cancel()
-
-
-async def _written(call: Any, request: Any | None) -> bool:
-    """Sends a request, or the end of requests; False when the server has answered already."""
-    try:
-        if request is None:
-            await call.done_writing()
-        else:
-            await call.write(request)
-    except (grpc.aio.AioRpcError, grpc.aio.InternalError, asyncio.InvalidStateError):
-        return False
-    return True
