@@ -30,6 +30,9 @@ class PauseContract:
     async def test_what_is_paused_is_listed_until_it_is_resumed(self, rlmm: Manager) -> None:
         partition, other = tip(), tip()
         pauses = pauses_of(rlmm)
+        await pauses.pause_tasks([])
+        await pauses.resume_tasks([])
+        assert await paused(rlmm) == {}
         targets: list[PauseTarget] = [partition, other, other.topic, "not yet there"]
         await pauses.pause_tasks(targets, paused_by="ann@desk", reason="looking for a loss")
         found = await paused(rlmm)
@@ -54,11 +57,6 @@ class PauseContract:
         await pauses.resume_tasks([partition])
         assert (await paused(rlmm)).keys() == {partition.topic}
 
-    async def test_nothing_to_pause_changes_nothing(self, rlmm: Manager) -> None:
-        await pauses_of(rlmm).pause_tasks([])
-        await pauses_of(rlmm).resume_tasks([])
-        assert await paused(rlmm) == {}
-
     async def test_the_pause_of_a_partition_ends_when_its_remote_data_is_gone(
         self, rlmm: Manager
     ) -> None:
@@ -74,9 +72,8 @@ class PauseContract:
             )
         assert (await paused(rlmm)).keys() == {partition.topic}
 
-    @pytest.mark.parametrize("text", ["x" * 1001, "a\0b"])
-    async def test_texts_that_cannot_be_kept_are_refused(self, rlmm: Manager, text: str) -> None:
-        for wrong in ({"paused_by": text}, {"reason": text}):
+    async def test_texts_that_cannot_be_kept_are_refused(self, rlmm: Manager) -> None:
+        for wrong in ({"paused_by": "x" * 1001}, {"reason": "x" * 1001}, {"reason": "a\0b"}):
             with pytest.raises(InvalidRequestError):
                 await pauses_of(rlmm).pause_tasks([tip()], **wrong)
         with pytest.raises(InvalidRequestError):
