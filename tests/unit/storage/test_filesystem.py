@@ -1,7 +1,7 @@
 """Objects in files: what was written stays through a power cut, and writes next to deletions succeed."""
 
-import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aquifer_core.errors import RemoteStorageUnavailableError
@@ -42,20 +42,22 @@ async def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_objects_are_written_while_their_directory_is_deleted_with_its_last_object(
-    tmp_path: Path,
+@pytest.mark.parametrize("error", [FileExistsError, FileNotFoundError])
+async def test_an_object_is_written_while_deletions_take_its_directory_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[OSError]
 ) -> None:
+    """What `mkdir` raises when a directory goes while it looks at it, or the one above."""
     store = FilesystemObjectStore(tmp_path)
+    await store.check()
+    make, directory, failures = Path.mkdir, tmp_path / "topic" / "0", [error("gone")] * 3
 
-    async def come_and_go(number: int) -> None:
-        for turn in range(400):
-            key = f"topic/{number % 2}/{number}-{turn}"
-            assert await store.create(key, b"1")
-            assert await store.get(key) == b"1"
-            await store.delete([key])
+    def mkdir(path: Path, *args: Any, **options: Any) -> None:
+        if path == directory and failures:
+            raise failures.pop()
+        make(path, *args, **options)
 
-    async with asyncio.TaskGroup() as group:
-        for number in range(8):
-            group.create_task(come_and_go(number))
-    assert [found async for found in store.list_objects("")] == []
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    assert await store.create("topic/0/one.log", b"1")
+    assert not failures
+    assert await store.get("topic/0/one.log") == b"1"
     await store.close()
