@@ -20,7 +20,7 @@ from contract.remote_log_metadata.steps import brought_to, listed
 from fixtures.polling import eventually
 
 INDEX = "remote_log_segment_epoch_with_transactions"
-WITHOUT_INDEX = "0003"
+WITHOUT_INDEX, WITH_INDEX = "0003", "0004"
 WAIT_S = 120
 WRITE = """
 INSERT INTO remote_log_segment_epoch (topic_id, partition, leader_epoch, segment_id, start_offset, end_offset, txn_index_empty,
@@ -118,7 +118,7 @@ async def test_an_index_whose_building_was_cut_off_is_built_anew(old_dsn: str) -
 
 
 async def test_an_index_that_was_built_before_the_process_died_is_kept(old_dsn: str) -> None:
-    await migrate(options(old_dsn))
+    await migrate(options(old_dsn), WITH_INDEX)
     built = ask(old_dsn, "SELECT to_regclass(%s)::oid", INDEX)
     ask(old_dsn, "UPDATE alembic_version SET version_num = %s RETURNING 1", WITHOUT_INDEX)
     await migrate(options(old_dsn))

@@ -91,6 +91,16 @@ async def test_a_follower_starts_from_what_remote_storage_knows(workshop: LogWor
     assert (again.duplicate, again.first_offset) == (True, 0)
 
 
+@pytest.mark.parametrize("clean", [True, False])
+async def test_nothing_is_saved_at_the_very_beginning(workshop: LogWorkshop, clean: bool) -> None:
+    """As with Kafka: there are no producers before offset 0."""
+    log = await workshop.open(clean=clean)
+    assert list(log.directory.glob("*.snapshot")) == []
+    await log.append(client_batch(10, producer_id=7, epoch=0, sequence=0), leader_epoch=0)
+    again = await workshop.open(clean=clean, recovery_point=10 * clean)
+    assert not (again.directory / f"{0:020d}.snapshot").exists()
+
+
 async def test_a_power_cut_that_took_the_last_snapshot_does_not_take_it_from_the_copy(
     workshop: LogWorkshop,
 ) -> None:

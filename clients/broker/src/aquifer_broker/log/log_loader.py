@@ -28,8 +28,7 @@ from aquifer_broker.log.producer_snapshots import (
     rebuild_producer_state,
     remove_snapshots_above,
     remove_stray_snapshots,
-    snapshot_path,
-    write_snapshot,
+    write_missing_snapshot,
 )
 from aquifer_broker.log.remote_check import is_check_due, require_check
 from aquifer_broker.log.segment_recovery import recover_segment
@@ -230,8 +229,7 @@ def _recover(
             continue
         recovered = True
         producers = rebuild_producer_state(directory, segments[:index], segment.base_offset)
-        if not snapshot_path(directory, segment.base_offset).exists():
-            write_snapshot(directory, producers)
+        write_missing_snapshot(directory, producers)
         remove_snapshots_above(directory, segment.base_offset)
         following = segments[index + 1].base_offset if index + 1 < len(segments) else None
         cut = recover_segment(segment, producers, epochs, following)

@@ -26,6 +26,7 @@ __all__ = [
     "remove_stray_snapshots",
     "snapshot_offsets",
     "snapshot_path",
+    "write_missing_snapshot",
     "write_snapshot",
 ]
 
@@ -49,6 +50,13 @@ def write_snapshot(directory: Path, producers: ProducerState) -> Path:
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_bytes(producers.to_snapshot())
     return temporary.replace(path)
+
+
+def write_missing_snapshot(directory: Path, producers: ProducerState) -> None:
+    """Writes the snapshot at the state's offset unless there is one; at offset 0 there is none, as with Kafka."""
+    offset = producers.map_end_offset
+    if offset > 0 and not snapshot_path(directory, offset).exists():
+        write_snapshot(directory, producers)
 
 
 def mark_snapshot_deleted(directory: Path, offset: int) -> list[Path]:
@@ -89,10 +97,8 @@ def rebuild_producer_state(
         if following is not None and following.base_offset <= producers.map_end_offset:
             continue
         producers.map_end_offset = max(producers.map_end_offset, segment.base_offset)
-        if segment.base_offset == producers.map_end_offset and not (
-            snapshot_path(directory, segment.base_offset).exists()
-        ):
-            write_snapshot(directory, producers)
+        if segment.base_offset == producers.map_end_offset:
+            write_missing_snapshot(directory, producers)
         try:
             _replay(segment, producers, end_offset)
         except CorruptRecordError as error:
