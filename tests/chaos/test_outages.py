@@ -124,6 +124,9 @@ async def test_hot_goes_on_cold_is_told_and_all_is_made_up_for(
                     consume, chaos_suite.bootstrap, topic.name, before.local_start
                 )
                 assert_same(cold[: before.local_start], acked[: before.local_start])
+                wanted = acked[before.local_start // 2].timestamp_ms
+                first = next(each.offset for each in acked if each.timestamp_ms >= wanted)
+                assert (await topic.list_offset(wanted))[1] == first
             else:
                 errors = await cold_answers(topic, TOLD_S if outage.told else 2.0, told=outage.told)
                 assert errors <= {ErrorCode.none, ErrorCode.kafka_storage_error}

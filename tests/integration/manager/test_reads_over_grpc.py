@@ -50,8 +50,8 @@ async def test_an_offset_that_is_not_remote_is_out_of_range(bench: ManagerBench)
         _ = [message async for message in bench.stub.Fetch(request)]
 
 
-def fetch_request(offset: int, **kwargs: object) -> pb.FetchRequest:
-    given: dict[str, object] = {
+def fetch_request(offset: int, **kwargs: Any) -> pb.FetchRequest:
+    given: dict[str, Any] = {
         "topic_id_partition": convert.tip_to_pb(TIP),
         "fetch_offset": offset,
         "max_bytes": 1 << 20,
@@ -59,7 +59,7 @@ def fetch_request(offset: int, **kwargs: object) -> pb.FetchRequest:
         "lineage": convert.lineage_to_pb({0: 0}),
         **kwargs,
     }
-    return pb.FetchRequest(**given)  # type: ignore[arg-type]
+    return pb.FetchRequest(**given)
 
 
 async def fetched(bench: ManagerBench, request: pb.FetchRequest, timeout_s: float = 60.0) -> bytes:

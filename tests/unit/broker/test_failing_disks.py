@@ -5,21 +5,30 @@ import errno
 
 import pytest
 from aquifer_broker.log.log_errors import LogStorageError
+from aquifer_broker.log.partition_log import PartitionLog
 from aquifer_core.errors import NotLeaderError
 from fixtures.broker_logs import LogWorkshop, client_batch
 from fixtures.held_disk import HeldCall
+
+
+async def flushing(
+    workshop: LogWorkshop, monkeypatch: pytest.MonkeyPatch, failure: OSError
+) -> tuple[PartitionLog, HeldCall, "asyncio.Task[None]"]:
+    """A log with a record whose flush has begun and will fail once it is let go."""
+    log = await workshop.open()
+    await log.append(client_batch(), leader_epoch=0)
+    held = HeldCall(monkeypatch, "fdatasync", lambda path: path.endswith(".log"), error=failure)
+    flush = asyncio.create_task(log.flush())
+    await held.wait_reached()
+    return log, held, flush
 
 
 async def test_a_failed_flush_that_was_cancelled_takes_the_dir_offline(
     workshop: LogWorkshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel tells of a failed write once: the next flush would succeed, and move the recovery point past what is lost."""
-    log = await workshop.open()
-    await log.append(client_batch(), leader_epoch=0)
     failure = OSError(errno.EIO, "Input/output error")
-    held = HeldCall(monkeypatch, "fdatasync", lambda path: path.endswith(".log"), error=failure)
-    flush = asyncio.create_task(log.flush())
-    await held.wait_reached()
+    log, held, flush = await flushing(workshop, monkeypatch, failure)
 
     flush.cancel()
     held.let_go()
@@ -35,12 +44,8 @@ async def test_a_failed_flush_that_was_cancelled_takes_the_dir_offline(
 async def test_a_failure_on_files_of_a_log_that_is_gone_is_nobodys(
     workshop: LogWorkshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = await workshop.open()
-    await log.append(client_batch(), leader_epoch=0)
     failure = FileNotFoundError(errno.ENOENT, "No such file")
-    held = HeldCall(monkeypatch, "fdatasync", lambda path: path.endswith(".log"), error=failure)
-    flush = asyncio.create_task(log.flush())
-    await held.wait_reached()
+    log, held, flush = await flushing(workshop, monkeypatch, failure)
     retirement = asyncio.create_task(log.retire())
     await asyncio.sleep(0)
 
@@ -58,12 +63,8 @@ async def test_a_failure_on_files_of_a_log_that_is_gone_is_nobodys(
 async def test_a_flush_without_a_free_file_that_was_cancelled_is_no_failure_of_the_disk(
     workshop: LogWorkshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = await workshop.open()
-    await log.append(client_batch(), leader_epoch=0)
     failure = OSError(errno.EMFILE, "Too many open files")
-    held = HeldCall(monkeypatch, "fdatasync", lambda path: path.endswith(".log"), error=failure)
-    flush = asyncio.create_task(log.flush())
-    await held.wait_reached()
+    log, held, flush = await flushing(workshop, monkeypatch, failure)
 
     flush.cancel()
     held.let_go()

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -131,11 +131,11 @@ async def test_a_hole_is_passed_without_a_look_at_all_that_follows(tmp_path: Pat
     assert metadata.told <= 2
 
 
-class Stuck:
+class Stuck(IndexDirectory):
     """An index whose disk hangs, and fails in the end."""
 
-    def __init__(self, index: IndexDirectory) -> None:
-        self._index = index
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, rotate_bytes=1 << 20, rotate_ms=WEEK_MS)
         self.entered = threading.Event()
         self.released = threading.Event()
 
@@ -148,31 +148,32 @@ class Stuck:
 class StuckStore(IndexStore):
     """Opens an index that hangs, then sound ones."""
 
-    opened: Sequence[object] = ()
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, rotate_bytes=1 << 20, rotate_ms=WEEK_MS)
+        self.stuck = Stuck(directory)
+        self.opened = 0
 
     def open(self, tip: TopicIdPartition) -> IndexDirectory:
-        sound = super().open(tip)
-        stuck = Stuck(sound)
-        self.opened = [*self.opened, stuck]
-        return sound if len(self.opened) > 1 else stuck  # type: ignore[return-value]
+        self.opened += 1
+        return super().open(tip) if self.opened > 1 else self.stuck
 
 
 async def test_an_index_whose_write_failed_while_nobody_waited_any_more_is_opened_again(
     tmp_path: Path,
 ) -> None:
     """Its file holds more than the process knows of: what is appended then would lie at other positions than those noted."""
-    store = StuckStore(tmp_path, rotate_bytes=1 << 20, rotate_ms=WEEK_MS)
+    store = StuckStore(tmp_path)
     tip = partition()
     indexed = IndexedPartition(topic_id_partition=tip, store=store)
     entries: list[RemoteLogIndexEntry] = []
     use = asyncio.create_task(
         indexed.use(lambda index: index.append(segment(tip, 0), entries, 0, 99))
     )
-    await eventually(lambda: bool(store.opened) and store.opened[0].entered.is_set())  # type: ignore[attr-defined]
+    await eventually(store.stuck.entered.is_set)
     use.cancel()
     await asyncio.sleep(0)
-    store.opened[0].released.set()  # type: ignore[attr-defined]
+    store.stuck.released.set()
     await asyncio.wait([use])
     assert use.cancelled()
     assert await indexed.use(lambda index: index.end_offset) == -1
-    assert len(store.opened) == 2
+    assert store.opened == 2
